@@ -76,7 +76,7 @@ def step_times(translator: Translator, batches: list[Sources], config: DecodingC
         for key, step in arena._kept.items():
             if isinstance(step, Recorded) and step._graph is not None and key[0] == "drafted":
                 _, sentences, turns, slots, source = key[:5]
-                with arena.on_stream():
+                with torch.inference_mode(), arena.on_stream():
                     arena.ended.fill_(1)  # so that none goes on
                     took = replayed(step._graph)
                 print(

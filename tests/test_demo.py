@@ -32,7 +32,7 @@ def test_without_the_package_index_the_story_is_that_of_our_own_memory(tmp_path:
     alone, adapted = bleu(said)
     assert adapted > alone + 10
     assert said.count("    reference  ") == 6
-    assert re.search(r"The model gives it (under )?[\d.]+%, the memory [\d.]+%; with λ", said)
+    assert re.search(r"The model gives (under )?[\d.]+% and the memory (under )?[\d.]+%\. With λ", said)
     assert "memory.tsv#" in said
     assert (tmp_path / "own.store" / "manifest.json").exists()
     assert f"translate -d {tmp_path / 'own.store'}" in said

@@ -37,7 +37,7 @@ def test_an_import_path_names_an_attribute_of_a_module(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("mine", "no combiner is called 'mine': expected package.module:Name, or a registered name"),
+        ("mine", "there is no combiner 'mine': expected package.module:Name, or a registered name"),
         ("no_such_module_here:Name", "there is no module 'no_such_module_here', neither installed nor in"),
         (f"{MODULE}:Missing", "has no attribute 'Missing'"),
         ("broken_module_of_a_test:Name", "cannot be loaded: ZeroDivisionError"),

@@ -207,7 +207,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker knows the names, and should complain of others
+if not TYPE_CHECKING:  # a type checker knows the names, and should report others
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:

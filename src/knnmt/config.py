@@ -7,11 +7,11 @@ from typing import Literal, get_args
 
 from knnmt.errors import SettingError
 
-MAX_NEIGHBOURS = 4096  # of a step: each is compared with every other
-MAX_SEGMENTS = 4096  # that a sentence is searched in
+MAX_NEIGHBOURS = 4096  # per step: each is compared with every other
+MAX_SEGMENTS = 4096  # for one sentence
 DEFAULT_SEGMENTS = 128
-_MAX_COUNT = (1 << 31) - 1  # of anything that is counted
-_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-20, 1e20  # beyond them, float32 has no weights, and the memory would be silent
+_MAX_COUNT = (1 << 31) - 1  # for any count
+_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-20, 1e20  # outside, weights vanish in float32: the memory has no effect
 
 
 def check(condition: bool, message: str) -> None:
@@ -46,7 +46,7 @@ class DecodingConfig:
             f"n_best must lie between 1 and the beam size {self.beam}, got {self.n_best}; use a larger beam",
         )
         check(
-            abs(self.length_penalty) <= 100,  # false for nan, too
+            abs(self.length_penalty) <= 100,  # also false for NaN
             f"length_penalty must lie between -100 and 100, got {self.length_penalty}",
         )
         check(self.max_tokens >= 1, f"max_tokens must be at least 1, got {self.max_tokens}")
@@ -135,7 +135,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """How λ fades where the memory has nothing similar. Distances are Euclidean, to the nearest entry of a step.
+    """How λ fades if the memory has nothing similar. Distances are Euclidean, to the nearest entry of a step.
 
         λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · c
 
@@ -179,7 +179,7 @@ class FastConfig:
 
 
 Way = FastConfig | int | None
-"""Which entries a sentence is searched in: those that Fast kNN-MT chooses, those of a number of segments, or all."""
+"""The entries in which a sentence is searched: those that Fast kNN-MT chooses, those of some segments, or all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +220,14 @@ class RetrievalConfig:
         bounds = f"between {_MIN_TEMPERATURE:g} and {_MAX_TEMPERATURE:g}"
         check(sound, f"temperature must lie {bounds}, got {self.temperature}")
         sound = self.gate is None or 0 <= self.gate < 1
-        check(sound, f"gate is a threshold of λ, at least 0 and below 1, got {self.gate}")
+        check(sound, f"gate must be a threshold of λ, at least 0 and below 1, got {self.gate}")
         check(
             self.fast is None or self.gate is None,
-            "a gate needs search of the whole store, and fast searches small stores: give one of the two",
+            "a gate needs search of the whole store, but fast searches small stores: give only one of them",
         )
         check(
             self.fast is None or self.cache is None,
-            "a cache needs search of the whole store, and fast searches small stores: give one of the two",
+            "a cache needs search of the whole store, but fast searches small stores: give only one of them",
         )
 
         if self.segments is not None:
@@ -242,7 +242,7 @@ class RetrievalConfig:
 
     @property
     def way(self) -> Way:
-        """Which entries a sentence is searched in."""
+        """The entries in which a sentence is searched."""
         return self.segments if self.fast is None else self.fast
 
     @property
@@ -287,7 +287,7 @@ class MatchConfig:
         modes = get_args(ExactMatches)
         check(self.exact in modes, f"exact_matches must be one of {', '.join(modes)}, got {self.exact!r}")
         is_percentage = isinstance(self.threshold, int) and 1 <= self.threshold <= 100
-        check(is_percentage, f"match_threshold is a percentage from 1 to 100, got {self.threshold!r}")
+        check(is_percentage, f"match_threshold must be a percentage from 1 to 100, got {self.threshold!r}")
         check(
             self.exact != "ignore" or self.threshold == 100,
             f"match_threshold {self.threshold} takes fuzzy matches, but exact_matches='ignore' takes none: set "

@@ -1,44 +1,44 @@
-"""Every exception and warning knnmt raises.
+"""Every exception and warning of knnmt.
 
     KnnmtError
     ├── SettingError            an option or argument has a value that cannot work
-    │   └── UntoldLanguagesError    a model of many languages was not told between which to translate
-    ├── InputError              text that was given cannot be read
-    │   ├── MalformedMemoryError    a translation memory, or a unit of it, is not what its format says
-    │   └── MalformedDocumentError  a document to translate is not what its format says, or too large
+    │   └── UntoldLanguagesError    a multilingual model was not told its languages
+    ├── InputError              an input text cannot be read
+    │   ├── MalformedMemoryError    a translation memory, or a unit of it, violates its format
+    │   └── MalformedDocumentError  a document violates its format, or is too large
     ├── ModelError
-    │   ├── ModelNotFoundError      no model of that name or at that place
-    │   ├── CheckpointError         the files of a checkpoint are missing or do not fit together
-    │   └── UnsupportedModelError   a sound checkpoint of a kind this version cannot run
+    │   ├── ModelNotFoundError      there is no model of that name or at that path
+    │   ├── CheckpointError         files of a checkpoint are missing or inconsistent
+    │   └── UnsupportedModelError   a valid checkpoint of a kind that this version cannot run
     ├── DatastoreError
-    │   ├── NotADatastoreError      nothing there, or something that is not a datastore
-    │   ├── DatastoreExistsError    something is in the way of a new datastore
+    │   ├── NotADatastoreError      the path is not a datastore
+    │   ├── DatastoreExistsError    the path of a new datastore already exists
     │   ├── DatastoreVersionError   written in a format newer than this version reads
     │   ├── DatastoreMismatchError  built with another model or tokenizer
-    │   ├── DatastoreDamagedError   a file is missing, cut, altered, or contradicts another
+    │   ├── DatastoreDamagedError   a file is missing, cut off, altered, or inconsistent
     │   ├── DatastoreLockedError    another process is writing to it
-    │   └── StorageError            the disk is full, or refuses to be written
-    ├── NoTranslationError      no hypothesis of a text was possible
-    ├── SystemStoppedError      the process of a system that was being measured ended
-    ├── MissingDependencyError  an optional package is needed and not installed
-    ├── CometError              COMET, in its own environment, could not be asked
-    ├── ServiceError            a service refused or failed, or could not be asked
+    │   └── StorageError            the disk is full or not writable
+    ├── NoTranslationError      a text has no possible translation
+    ├── SystemStoppedError      the process of a measured system ended
+    ├── MissingDependencyError  a required optional package is not installed
+    ├── CometError              COMET failed in its environment
+    ├── ServiceError            a service answered with an error, or not at all
     └── ClusterError            a cluster could not be reached, or its workers ended
 
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
     ├── CutTranslationWarning   a translation reached the maximum length before it ended
-    ├── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
-    ├── NoTranslationWarning    a text among others has no translation
+    ├── IgnoredSettingWarning   a setting of a checkpoint is not supported and was ignored
+    ├── NoTranslationWarning    one of several texts has no translation
     ├── SlowSearchWarning       a large store is searched without an index
-    ├── InPiecesWarning         a text was translated in the pieces between its codes
-    ├── SourceKeptWarning       a text, or a piece of it, stayed as it was, for nothing else kept its codes
+    ├── InPiecesWarning         a text was translated piece by piece between its codes
+    ├── SourceKeptWarning       a text, or a piece of it, was not translated, because its codes would be lost
     ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
-    ├── MatchWarning            a match was taken over whose target has other placeholders than the text
-    ├── ShardWarning            a shard did not answer, and what it holds was left out
-    └── LanguageWarning         text looks like another language than the one it was said to be
+    ├── MatchWarning            the target of an exact match has other placeholders than the text
+    ├── ShardWarning            a shard did not answer and was left out
+    └── LanguageWarning         text seems to be in another language than stated
 
-A message says what was expected, what came, where, and what can be done.
+A message says what was expected, what was found, where, and what to do.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ import shlex
 
 
 class KnnmtError(Exception):
-    """Root of all errors a caller may want to catch."""
+    """Root of all errors of knnmt."""
 
 
 class SettingError(KnnmtError):
@@ -56,19 +56,19 @@ class SettingError(KnnmtError):
 
 
 class UntoldLanguagesError(SettingError):
-    """A model of many languages was not told between which to translate."""
+    """A multilingual model was not told its languages."""
 
 
 class InputError(KnnmtError):
-    """Text that was given cannot be read."""
+    """An input text cannot be read."""
 
 
 class MalformedMemoryError(InputError):
-    """A translation memory, or a unit of it, is not what its format says."""
+    """A translation memory, or a unit of it, violates its format."""
 
 
 class MalformedDocumentError(InputError):
-    """A document to translate is not what its format says, or too large."""
+    """A document to translate violates its format, or is too large."""
 
 
 class ModelError(KnnmtError):
@@ -76,15 +76,15 @@ class ModelError(KnnmtError):
 
 
 class ModelNotFoundError(ModelError):
-    """No model of that name, or at that place."""
+    """There is no model of that name or at that path."""
 
 
 class CheckpointError(ModelError):
-    """Files of a checkpoint are missing or do not fit together."""
+    """Files of a checkpoint are missing or inconsistent."""
 
 
 class UnsupportedModelError(ModelError):
-    """A sound checkpoint of a kind this version cannot run."""
+    """A valid checkpoint of a kind that this version cannot run."""
 
 
 class DatastoreError(KnnmtError):
@@ -92,43 +92,43 @@ class DatastoreError(KnnmtError):
 
 
 class NotADatastoreError(DatastoreError):
-    """Nothing there, or something that is not a datastore."""
+    """The path is not a datastore."""
 
 
 class DatastoreExistsError(DatastoreError):
-    """Something is in the way of a new datastore."""
+    """The path of a new datastore already exists."""
 
 
 class DatastoreVersionError(DatastoreError):
-    """Written in a format newer than this version reads."""
+    """The datastore has a newer format than this version reads."""
 
 
 class DatastoreMismatchError(DatastoreError):
-    """Built with another model or tokenizer."""
+    """The datastore was built with another model or tokenizer."""
 
 
 class DatastoreDamagedError(DatastoreError):
-    """A file is missing, cut, altered, or contradicts another."""
+    """A file of the datastore is missing, cut off, altered, or inconsistent with another."""
 
 
 class DatastoreLockedError(DatastoreError):
-    """Another process is writing to it."""
+    """Another process is writing to the datastore."""
 
 
 class StorageError(DatastoreError):
-    """The disk is full, or refuses to be written."""
+    """The disk is full or not writable."""
 
 
 class NoTranslationError(KnnmtError):
-    """No hypothesis of a text was possible."""
+    """A text has no possible translation."""
 
 
 class SystemStoppedError(KnnmtError):
-    """The process of a system that was being measured ended."""
+    """The process of a measured system ended."""
 
 
 class MissingDependencyError(KnnmtError):
-    """An optional package is needed and not installed."""
+    """A required optional package is not installed."""
 
     def __init__(self, package: str, purpose: str, extra: str) -> None:
         super().__init__(
@@ -139,18 +139,20 @@ class MissingDependencyError(KnnmtError):
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
-        """As it was made: a pool of processes hands on the errors of its workers."""
+        """Pickle it with its arguments: a pool of processes passes on the errors of its workers."""
         return type(self), (self.package, self.purpose, self.extra)
 
 
 class CometError(KnnmtError):
-    """COMET, in its own environment, could not be asked."""
+    """COMET failed in its own environment."""
 
 
 class ServiceError(KnnmtError):
-    """A service refused or failed, or could not be asked.
+    """A service answered with an error, or not at all.
 
-    code: for programs; status: of HTTP, None where there was no answer; retry_after: seconds, where it said so
+    code: for programs
+    status: of HTTP; None if there was no answer
+    retry_after: seconds, if the service gave them
     """
 
     def __init__(
@@ -177,23 +179,23 @@ class CutTranslationWarning(KnnmtWarning):
 
 
 class ShardWarning(KnnmtWarning):
-    """A shard did not answer, and what it holds was left out."""
+    """A shard did not answer and was left out."""
 
 
 class LanguageWarning(KnnmtWarning):
-    """Text looks like another language than the one it was said to be."""
+    """Text seems to be in another language than stated."""
 
 
 class NoTranslationWarning(KnnmtWarning):
-    """A text among others has no translation."""
+    """One of several texts has no translation."""
 
 
 class InPiecesWarning(KnnmtWarning):
-    """A text was translated in the pieces between its codes: as a whole, its translation did not keep them."""
+    """A text was translated piece by piece between its codes, because a translation of the whole text lost them."""
 
 
 class SourceKeptWarning(KnnmtWarning):
-    """A text, or a piece of it, stayed as it was: no translation that was found kept its placeholders or numbers."""
+    """A text, or a piece of it, was not translated, because every translation lost placeholders or numbers."""
 
 
 class TermWarning(KnnmtWarning):
@@ -201,7 +203,7 @@ class TermWarning(KnnmtWarning):
 
 
 class MatchWarning(KnnmtWarning):
-    """An exact match was taken over, and its target has other placeholders than the text."""
+    """An exact match was used whose target has other placeholders than the text."""
 
 
 class SlowSearchWarning(KnnmtWarning):
@@ -209,11 +211,11 @@ class SlowSearchWarning(KnnmtWarning):
 
 
 class IgnoredSettingWarning(KnnmtWarning):
-    """A checkpoint asks for something that decoding here does not do."""
+    """A setting of a checkpoint is not supported and was ignored."""
 
 
 def quoted(path: str | os.PathLike[str]) -> str:
-    """A path as a shell takes it, for commands that a message advises."""
+    """A path, quoted for a shell, for commands in messages."""
     text = os.fspath(path)
     if os.name == "nt":
         return f'"{text}"' if " " in text else text

@@ -1,4 +1,4 @@
-"""Code of one's own, by the name that whoever runs knnmt typed: `package.module:Name`, or one that a package registers.
+"""Custom code, by the name that a user typed: `package.module:Name`, or a name that a package registers.
 
 Importing runs code. So names come from a command line or a call, never from a store, a memory or a checkpoint.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from knnmt.errors import SettingError
 
 COMBINERS, GATES, INDEX_KINDS = "knnmt.combiners", "knnmt.gates", "knnmt.index_kinds"
-_modules: set[str] = set()  # that were named in this process
+_modules: set[str] = set()  # named in this process
 
 
 def names_code(text: str) -> bool:
@@ -26,25 +26,24 @@ def names_code(text: str) -> bool:
 
 
 def named(text: str, group: str, what: str) -> Any:
-    """What a text names: an attribute of a module, or what an installed package registers in `group` under that name.
+    """The object that a text names: an attribute of a module, or what an installed package registers in `group`.
 
-    Modules are looked for as Python does, and last in the current directory.
-    what: for messages, such as "combiner"
+    Modules are looked up as Python does, and last in the current directory. what: for messages, such as "combiner"
     """
     registered = {each.name: each for each in entry_points(group=group)}
     if text in registered:
         _modules.add(registered[text].module)
         try:
             return registered[text].load()
-        except Exception as error:  # whatever the module does when it is imported
+        except Exception as error:  # the module may raise anything when it is imported
             raise SettingError(f"the {what} {text!r}, {registered[text].value}, cannot be loaded: {error}") from error
     if not names_code(text):
         known = f"; installed packages register {', '.join(sorted(registered))}" if registered else ""
-        raise SettingError(f"no {what} is called {text!r}: expected package.module:Name, or a registered name{known}")
+        raise SettingError(f"there is no {what} {text!r}: expected package.module:Name, or a registered name{known}")
     module, _, name = text.partition(":")
     _modules.add(module)
     here = str(Path.cwd())
-    sys.path.append(here)  # last, and for this import only: nothing in the directory stands in for what is installed
+    sys.path.append(here)  # last, and only for this import: nothing in the directory replaces what is installed
     try:
         return attrgetter(name)(importlib.import_module(module))
     except ModuleNotFoundError as error:
@@ -53,13 +52,13 @@ def named(text: str, group: str, what: str) -> Any:
         ) from error
     except AttributeError as error:
         raise SettingError(f"{what} {text!r}: {error}") from error
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # the module may raise anything when it is imported
         raise SettingError(f"{what} {text!r} cannot be loaded: {type(error).__name__}: {error}") from error
     finally:
-        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(here)]  # the last: it may stand there of itself
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(here)]  # the last: it may be there twice
 
 
 def module_that_failed(error: BaseException) -> str | None:
-    """The module of one's own that an exception comes from or went through, if one was named."""
+    """The custom module that an exception comes from or passed through, if one was named."""
     passed = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
     return min(_modules & passed, default=None)

@@ -1,6 +1,6 @@
-"""JSON read into dataclasses: annotations say which type each field has, `__post_init__` which values fit.
+"""Reads JSON into dataclasses: annotations give the type of each field, and `__post_init__` checks values.
 
-Whatever else a file holds raises ValueError, with the field, what was expected there and what was found.
+Everything else raises ValueError, with the field, what was expected there and what was found.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _WORDS = {
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What JSON says; ValueError where it is not valid, or nested more deeply than any record is."""
+    """Parse JSON; ValueError if it is invalid, or nested more deeply than any record is."""
     try:
         content = json.loads(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     level = [content]
-    for _ in range(_MAX_DEPTH):  # what is nested less deeply than the parser can bear may be too much for others
+    for _ in range(_MAX_DEPTH):  # what the parser can bear may still be nested too deeply for others
         level = [each for one in level for each in _within(one)]
         if not level:
             return content
@@ -44,15 +44,12 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def as_record(kind: type[Record], content: Any, others: bool = False) -> Record:
-    """A dataclass from the content of a JSON object.
-
-    others: pass over fields that the dataclass does not have; else they are an error
-    """
+    """A dataclass from the content of a JSON object. others: ignore unknown fields; otherwise they are an error"""
     return _record(kind, content, "", others)
 
 
 def shown(value: Any) -> str:
-    """A value for an error message, shortened; no character of it acts on a terminal."""
+    """A value for an error message, shortened, without characters that act on a terminal."""
     return reprlib.repr(value)
 
 
@@ -74,7 +71,7 @@ def _required(kind: type) -> list[str]:
 
 @cache
 def _form(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    """What an annotation is made of, and whether it is a dataclass: a manifest asks for some of them very often."""
+    """The parts of an annotation, and whether it is a dataclass; a manifest asks for some of them very often."""
     return get_origin(hint), get_args(hint), is_dataclass(hint)
 
 
@@ -114,14 +111,14 @@ def as_type(hint: Any, value: Any, place: str) -> Any:
             raise _expected("an object", value, place)
         return {name: as_type(arguments[1], each, _join(place, name)) for name, each in value.items()}
     if is_record:
-        made = isinstance(value, hint)  # by whoever read a part of the content before
+        made = isinstance(value, hint)  # converted by an earlier reader of a part of the content
         return value if made else _record(hint, value, place)
     return _plain(hint, value, place)
 
 
 def _plain(hint: Any, value: Any, place: str) -> Any:
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) <= 1e308:  # neither infinite nor no number
+        if abs(value) <= 1e308:  # neither infinite nor NaN
             return float(value)
         raise _expected("a finite number", value, place)
     if type(value) is not hint:

@@ -1,6 +1,6 @@
-"""Reading files that someone else may have made: regular ones only, of a size that is looked at first.
+"""Reads files that someone else may have made: only regular ones, and only after checking their size.
 
-A device or a pipe in the place of a file would be read without end, and a link could lead anywhere.
+A device or a pipe in place of a file would be read without end, and a link could lead anywhere.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-# Opening a pipe would wait for whoever writes into it. Windows has none among its files, but would translate line ends.
+# Opening a pipe would wait for its writer. Windows has no pipes among its files, but would translate line ends.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # which Windows has not: there a link is looked for first
-MAX_BYTES = 1 << 28  # of a file that is read whole, unless told otherwise
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows lacks it: there, links are checked first
+MAX_BYTES = 1 << 28  # of a file that is read as a whole, by default
 
 
 def open_regular(path: Path, links: bool = False) -> BufferedReader:
-    """A regular file, open for reading; an OSError where something else is there.
+    """Open a regular file for reading; OSError if it is something else.
 
-    links: follow a link, as the caches of downloaded models have them; else a link is refused
+    links: follow a link, because caches of downloaded models have them; otherwise a link is an error
     """
     descriptor = open_descriptor(path, os.O_RDONLY, links)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -30,8 +30,8 @@ def open_regular(path: Path, links: bool = False) -> BufferedReader:
 
 
 def open_descriptor(path: Path, flags: int, links: bool = False) -> int:
-    """What is at `path`, open without waiting; an OSError where it is a link, unless links are followed."""
-    is_link = OSError(errno.ELOOP, "it is a link, and a file must be here")
+    """Open a path without waiting; OSError if it is a link, unless links are followed."""
+    is_link = OSError(errno.ELOOP, "it is a link, but must be a file")
     if not links and not _NO_LINKS and path.is_symlink():
         raise is_link
     try:
@@ -43,9 +43,9 @@ def open_descriptor(path: Path, flags: int, links: bool = False) -> int:
 
 
 def read_regular(path: Path, most_bytes: int = MAX_BYTES, links: bool = False) -> bytes:
-    """A regular file's content; an OSError where something else is there, or more than `most_bytes`."""
+    """The content of a regular file; OSError if it is something else, or larger than `most_bytes`."""
     with open_regular(path, links) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {most_bytes:,} are read")
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes; at most {most_bytes:,} are allowed")
         return file.read(most_bytes)

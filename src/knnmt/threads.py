@@ -1,11 +1,11 @@
-"""The threads of OpenMP, of which PyTorch and FAISS each bring one: how they wait for work, and what forks do to them.
+"""The threads of OpenMP, of which PyTorch and FAISS each have one: how they wait for work, and what happens at forks.
 
-A thread that spins while it waits takes its core from whatever else wants to work: from the other OpenMP's threads, and
-from other programs, which then take it from ours in the middle of an operation that all threads must end together. On
-two cores beside a busy program, decoding was 20 times slower for it.
+A thread that spins while it waits takes its core from other work: from the other OpenMP's threads, and from other
+programs, which then take it from ours in the middle of an operation that all threads must finish together. On two cores
+beside a busy program, this made decoding 20 times slower.
 
-GNU's OpenMP keeps threads for the one that asked for them. A process that is forked from that one has not got them, and
-would wait for them forever. So they end before a fork, and both processes make new ones when they need some.
+GNU's OpenMP keeps threads for the thread that asked for them. A process forked from it does not have them, and would
+wait for them forever. So they are ended before a fork, and both processes make new ones when they need them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 @contextmanager
 def loading(library: str, spins: int) -> Iterator[None]:
-    """Let the OpenMP of a library that is imported in this block spin so often and then sleep.
+    """Let the OpenMP of a library that is imported in this block spin for a while and then sleep.
 
-    It can only be told while it is loaded, and by the environment. What the environment already says holds.
+    It can only be set while the library is loaded, and by the environment. Existing environment variables take
+    precedence.
     """
     if library in sys.modules or any(name in os.environ for name in _SETTINGS):
         yield
@@ -40,13 +41,13 @@ def loading(library: str, spins: int) -> Iterator[None]:
 
 # Forks ----------------------------------------------------------------------------------------------------------------
 
-_HARD = 2  # of the two ways to pause that OpenMP 5 knows: nothing is kept
-_ready = False  # to be forked: nobody would be waited for
-_alone = False  # whether this process can compute with one thread only
+_HARD = 2  # of the two ways to pause in OpenMP 5: nothing is kept
+_ready = False  # forking: its threads could not be waited for
+_alone = False  # whether this process can only compute with one thread
 
 
 def require_threads(count: int) -> None:
-    """Refuse more than one thread in a process that was forked where others would be waited for forever."""
+    """Raise an error for more than one thread in a forked process that would wait for the others forever."""
     if _alone and count > 1:
         raise SettingError(
             f"{count} threads were requested in a process that was forked after its parent had computed with "
@@ -76,10 +77,10 @@ def _in_forked_process() -> None:
 
 
 def _gnu_openmps() -> set[str]:
-    """The files of those that this process has loaded."""
+    """The files of the GNU OpenMPs that this process has loaded."""
     if "torch" not in sys.modules and "faiss" not in sys.modules:
         return set()
-    from pathlib import Path  # only now: `import knnmt` costs nothing
+    from pathlib import Path  # imported here, so that `import knnmt` stays cheap
 
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -89,7 +90,7 @@ def _gnu_openmps() -> set[str]:
 
 
 def _send_home(path: str) -> bool:
-    """End the threads that an OpenMP keeps for this one; False where it cannot."""
+    """End the threads that an OpenMP keeps for this thread; False if it cannot."""
     import ctypes
 
     try:

@@ -1,4 +1,4 @@
-"""Where the time of a run went: named stages that cost nothing unless somebody records.
+"""Where the time of a run went: named stages, which cost nothing unless they are recorded.
 
 with timing.record() as timings:
     translator.translate(texts)
@@ -43,7 +43,7 @@ class Timings:
                 self._open[-1] = (parent, spent + elapsed)
 
     def table(self) -> str:
-        """One line a stage, largest first, and what no stage claims."""
+        """One line for each stage, largest first, and the rest."""
         rows = sorted(self.seconds.items(), key=lambda item: -item[1])
         rest = self.total_seconds - sum(self.seconds.values())
         total = self.total_seconds or 1.0

@@ -1,3 +1,3 @@
-"""The version, where the build, the package and the command line find it."""
+"""The version, for the build, the package and the command line."""
 
 __version__ = "0.1.0"

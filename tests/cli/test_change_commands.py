@@ -37,7 +37,7 @@ def test_a_file_is_removed_by_its_name_and_a_unit_by_name_and_number(store: Path
     said = succeeds("remove", store, "--origin", "memory.tsv#3")
     assert "removed    1 sentence, " in said
     assert "           1 of /daten/kunde/memory.tsv\n" in said
-    assert f"on disk    the text of what was removed stays until `knnmt compact {store}`\n" in said
+    assert f"on disk    removed text stays until `knnmt compact {store}`\n" in said
     assert "removed    4 sentences, " in succeeds("remove", store, "--origin", "glossar.*")
     assert "would remove 7 sentences\n" in succeeds("remove", store, "--origin", "memory.tsv", "--dry-run")
     assert sentences(store) == 7
@@ -47,7 +47,7 @@ def test_a_file_is_removed_by_its_name_and_a_unit_by_name_and_number(store: Path
 def test_where_nothing_fits_close_names_are_said_and_the_status_is_1(store: Path, more: list[str]) -> None:
     said = fails("remove", store, "--origin", "memmory.tsv", *more)
     assert "no sentence matches; nothing was removed. Close to it: memory.tsv" in said
-    assert f"`knnmt inspect {store}` lists the files" in said
+    assert f"`knnmt inspect {store}` lists its files" in said
     assert "Close to it: 'Satz 3 ja ja ja '." in fails("remove", store, "--source-text", "satz 3 ja ja ja", *more)
     assert "Close to it" not in fails("remove", store, "--match", "nirgends", *more)
     assert sentences(store) == 12
@@ -55,7 +55,7 @@ def test_where_nothing_fits_close_names_are_said_and_the_status_is_1(store: Path
 
 def test_more_than_half_of_a_store_does_not_go_by_a_slip(store: Path) -> None:
     said = fails("remove", store, "--origin", "memory.tsv")
-    assert "would remove 8 of 12 sentences, more than half: add --yes to do so" in said
+    assert "would remove 8 of 12 sentences, more than half of the store: add --yes to do so" in said
     assert sentences(store) == 12
     assert "removed    8 sentences, " in succeeds("remove", store, "--origin", "memory.tsv", "--yes")
     assert "removed    2 sentences, " in succeeds("remove", store, "--match", "line 2[01]")  # half of the four
@@ -90,8 +90,8 @@ def test_corrections_take_the_place_of_what_has_their_source(
     said = succeeds("replace", store, corrections, "--known-only", *model)
     assert "removed    1 sentence, " in said
     assert "put in     1 sentence, " in said
-    assert "unchanged  1 pair that the store held already\n" in said
-    assert "new        1 pair whose source the store did not hold, left out:\n" in said
+    assert "unchanged  1 pair that the store already held\n" in said
+    assert "new        1 pair with sources that were not in the store, left out:\n" in said
     assert f"           {corrections}#3  Neu\n" in said
     assert "store      12 sentences, " in said
     assert f"until `knnmt compact {store}`" in said
@@ -100,7 +100,7 @@ def test_corrections_take_the_place_of_what_has_their_source(
     assert "Neu" not in targets
     said = succeeds("replace", store, corrections, *model)
     assert "put in     1 sentence, " in said
-    assert "new        1 pair whose source the store did not hold:\n" in said
+    assert "new        1 pair with sources that were not in the store:\n" in said
     assert "until" not in said
     assert sentences(store) == 13
     corrections.write_text("", encoding="utf-8")
@@ -110,6 +110,6 @@ def test_corrections_take_the_place_of_what_has_their_source(
 def test_a_search_without_a_hit_says_so(store: Path) -> None:
     done = knnmt("inspect", store, "--search", "satz 3")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"no sentence of {store} contains 'satz 3'; 1 would if capital letters did not count\n"
+    assert done.stderr == f"no sentence of {store} contains 'satz 3'; 1 would match if case were ignored\n"
     assert knnmt("inspect", store, "--search", "nirgends").stderr == f"no sentence of {store} contains 'nirgends'\n"
     assert knnmt("inspect", store, "--search", "Satz 3", "--limit", "1").returncode == 0

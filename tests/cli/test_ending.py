@@ -175,7 +175,7 @@ def test_what_fails_in_a_part_of_ones_own_is_not_to_be_reported(
     decode: list[str | Path] = ["translate", "--exact-matches", "ignore", "-m", tiny_checkpoint, "-d", store]
     done = knnmt(*decode, "--combiner", "part_that_fails:Mine", text)
     assert (done.returncode, done.stdout) == (1, "")
-    told = "knnmt: that was in part_that_fails. `knnmt --traceback COMMAND...` shows where."
+    told = "knnmt: the error is in part_that_fails. `knnmt --traceback COMMAND...` shows where."
     assert done.stderr.splitlines()[-2:] == ["knnmt: error: ValueError: mine", told]
 
 
@@ -196,7 +196,7 @@ runpy.run_module("knnmt", run_name="__main__")
 def test_of_an_error_that_was_foreseen_a_traceback_can_be_had_too() -> None:
     done = knnmt("--traceback", "inspect", "nowhere")
     assert done.stderr.startswith("Traceback")
-    assert done.stderr.splitlines()[-1].startswith("knnmt: error: nowhere: no datastore there.")
+    assert done.stderr.splitlines()[-1].startswith("knnmt: error: nowhere: there is no datastore.")
 
 
 def test_memory_that_is_used_up_and_a_file_that_fails_are_named(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -211,7 +211,7 @@ def test_memory_that_is_used_up_and_a_file_that_fails_are_named(monkeypatch: pyt
     assert run(fails(MemoryError())) == 1
     assert run(fails(PermissionError(13, "Permission denied", "own\x1bstore"))) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "knnmt: error: out of memory: the machine has no more, or the process may use no more",
+        "knnmt: error: out of memory: the machine has no more, or the process has reached its limit",
         "knnmt: error: [Errno 13] Permission denied: 'own\\x1bstore'",
     ]
     assert [run(fails(each)) for each in (KeyboardInterrupt(), SystemExit(None), SystemExit(3), SystemExit("no"))] == [

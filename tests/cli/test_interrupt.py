@@ -24,8 +24,8 @@ def test_an_interruption_after_publication_says_that_it_is_done(
     place = tmp_path / "manifest.json"
     if there:
         place.write_text("before")
-    for publishes, said in ((False, "the store is as it was"), (True, "it is done")):
-        with pytest.raises(typer.Exit) as left, ends_with("the store is as it was", place, "it is done"):
+    for publishes, said in ((False, "the store is unchanged"), (True, "it is done")):
+        with pytest.raises(typer.Exit) as left, ends_with("the store is unchanged", place, "it is done"):
             interrupted(place if publishes else None)
         assert left.value.exit_code == 130
         assert capsys.readouterr().err == f"\nknnmt: interrupted; {said}\n"

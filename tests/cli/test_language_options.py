@@ -46,7 +46,7 @@ def test_one_pair_of_options_chooses_the_memory_s_languages_and_the_model_s(mode
 
     untold = knnmt("build", memory, "-o", store, "-m", model)
     assert untold.returncode == 1
-    assert "translates between 3 languages and has to be told which: give --target-lang" in untold.stderr
+    assert "has 3 languages and needs to know which to use: give --target-lang" in untold.stderr
     built = knnmt("build", memory, "-o", store, "-m", model, "--source-lang", "de", "--target-lang", "en", "--no-index")
     assert built.returncode == 0, built.stderr
     assert "1 sentence, " in built.stdout
@@ -96,14 +96,14 @@ def test_the_languages_of_documents_choose_those_of_a_model_of_many(model: Path,
     untold = knnmt("translate", folder, "--output-dir", tmp_path / "again", *options)
     assert untold.returncode == 1
     assert sorted(path.name for path in (tmp_path / "again").iterdir()) == ["a.xlf", "b.xlf"]
-    assert "c.xlf: does not say into which language it is translated. Give --target-lang" in untold.stderr
+    assert "c.xlf: does not state into which language it is to be translated. Give --target-lang" in untold.stderr
     told = knnmt("translate", half, "-o", tmp_path / "c.xlf", "--target-lang", "fr", *options)
     assert "c.xlf: deu_Latn to fra_Latn, as it states (from de)" in told.stderr
     against = knnmt("translate", french, "-o", tmp_path / "b.xlf", "--target-lang", "en", *options)
-    assert "b.xlf: goes from de-AT to fr-CA, as it states, and the model" in against.stderr
+    assert "b.xlf: states that it goes from de-AT to fr-CA, but the model" in against.stderr
     italian = put("d.xlf", "source-language='de' target-language='it'")
     lacking = knnmt("translate", french, italian, "--output-dir", tmp_path / "out", *options)
-    assert "d.xlf: its target language is it, which is none of the model's 3 languages" in lacking.stderr
+    assert "d.xlf: its target language is it, which is not among the model's 3 languages" in lacking.stderr
 
 
 def test_a_catalog_that_states_no_source_goes_from_what_its_messages_look_like(model: Path, tmp_path: Path) -> None:

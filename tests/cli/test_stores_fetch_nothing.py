@@ -87,7 +87,7 @@ def test_looking_into_a_store_fetches_nothing(store: Path) -> None:
     done = CliRunner().invoke(app, ["inspect", str(store)])
     assert done.exit_code == 0
     assert "model       someone/else" in done.stdout
-    assert "the model's tokenizer is not here" in done.stdout
+    assert "the model's tokenizer is missing" in done.stdout
 
 
 def test_the_error_comes_in_python_too_and_its_advice_can_be_copied(store: Path, tiny: TransformerEngine) -> None:

@@ -76,15 +76,13 @@ def test_a_gate_is_trained_reported_and_used(store: Path, dev: Path, tiny_checkp
 
 def test_a_gate_that_was_better_stays(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
     train = ["train-gate", str(store), "--dev", str(dev), "--model", str(tiny_checkpoint)]
-    assert "the gate that was there" not in run(*train, "--epochs", "30")
+    assert "the earlier gate" not in run(*train, "--epochs", "30")
     before = (store / FILE).read_bytes()
     said = run(*train, "--epochs", "1")
     rows = {line[:36].strip(): line[36:].split() for line in said.splitlines()}
-    new, old = (
-        float(rows[f"{name}"][0]) for name in ("the gate's λ, every step searched", "λ of the gate that was there")
-    )
+    new, old = (float(rows[f"{name}"][0]) for name in ("the gate's λ, every step searched", "λ of the earlier gate"))
     assert old < new
-    assert f"kept        {store / FILE} as it was, because it loses less" in said
+    assert f"kept        {store / FILE} unchanged, because it loses less" in said
     assert (store / FILE).read_bytes() == before
     run(*train, "--epochs", "1", "--l1", "0.2")  # another end, which losses alone do not tell
     assert (store / FILE).read_bytes() != before
@@ -113,7 +111,7 @@ def test_an_interruption_leaves_the_gate_that_was_there(
 
 
 def test_what_cannot_work_is_said_at_once(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
-    with pytest.raises(SettingError, match="no input of a gate is called 'colour'"):
+    with pytest.raises(SettingError, match="there is no gate input 'colour'"):
         run("train-gate", store, "--dev", dev, "--features", "colour", "--model", str(tiny_checkpoint))
     dev.write_text("Satz 300\tline 300\n", encoding="utf-8")
     with pytest.raises(InputError, match="too few"):

@@ -86,7 +86,7 @@ def test_documents_go_the_same_way_with_their_contexts(store: Path, tmp_path: Pa
     command = ["-d", store, tmp_path / "app.po", "-o", tmp_path / "out.po", "--match-threshold", "60"]
     done = knnmt("translate", *map(str, command))
     assert (done.returncode, done.stdout) == (0, b"")
-    assert "app.po: the least sure: line 4 (50 %), line 15 (98 %)\n" in done.stderr.decode()
+    assert "app.po: least certain: line 4 (50 %), line 15 (98 %)\n" in done.stderr.decode()
     written = (tmp_path / "out.po").read_text(encoding="utf-8")
     targets = [line for line in written.splitlines() if line.startswith("msgstr")][1:]
     assert targets == [f'msgstr "{each}"' for each in ("Seal", "Unlatch", "Unveiling", "Sheet 8 of %s is bare")]

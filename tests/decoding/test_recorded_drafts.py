@@ -17,7 +17,6 @@ from knnmt.decoding import recorded_drafts as module
 from knnmt.decoding.arena import Arenas, Recorded
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.recorded import recorded_search
 from knnmt.decoding.recorded_drafts import TURNS, recorded_drafts, turns_for
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
@@ -86,18 +85,13 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     opened = OpenStore(Datastore.open(store), small.device, exact=True)
     retrieval = Retrieval(opened, replace(CONFIG, fading=fading))
     plainly, drafted = Statistics(), Statistics()
-    ways = [retrieval] * len(sources)
-    plain = greedy_search(small, sources, config, BatchRetrieval(ways, plainly))
-    # By the same kernels: those of `greedy_search` may measure distances of nearly 0, which λ depends on, otherwise.
-    batch = BatchRetrieval(ways)
-    assert batch.recorded() is not None
-    without = recorded_search(small, sources, config, batch)
+    plain = greedy_search(small, sources, config, BatchRetrieval([retrieval] * len(sources), plainly))
     found = by_drafts(small, sources, config, retrieval, drafted)
     one_by_one = [best for each in sources[:3] for best in by_drafts(small, [each], config, retrieval, Statistics())]
-    for mine, count in ((found, len(sources)), (one_by_one, 3)):
-        tokens = [[[each.tokens for each in best] for best in every[:count]] for every in (mine, plain)]
+    for mine, expected in ((found, plain), (one_by_one, plain[:3])):
+        tokens = [[[each.tokens for each in best] for best in every] for every in (mine, expected)]
         assert tokens[0] == tokens[1]
-        scores = [[each.score for best in every[:count] for each in best] for every in (mine, without)]
+        scores = [[each.score for best in every for each in best] for every in (mine, expected)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-5 if small.device.type == "cpu" else 1e-4)
     assert (drafted.rows, drafted.searches, drafted.first_rows) == (plainly.rows, plainly.searches, plainly.first_rows)
     assert drafted.drafted >= drafted.accepted

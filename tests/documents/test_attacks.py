@@ -148,7 +148,7 @@ def test_half_a_surrogate_pair_is_no_text() -> None:
     strings = JsonStrings(b'{"a": "x \\ud800 y"}', "x.json")
     outcome = shout_document(strings)
     assert outcome.data == b'{"a": "x \\ud800 y"}'
-    assert "half a surrogate pair" in outcome.failures["a"]
+    assert "half of a surrogate pair" in outcome.failures["a"]
 
 
 @pytest.mark.parametrize(("package", "name"), [("yaml", "locale.yml"), ("markdown_it", "page.md")])

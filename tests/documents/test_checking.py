@@ -46,10 +46,10 @@ def test_a_sound_translation_gives_no_finding(source: Marked | str, target: Mark
         ("Es sind 15 Dateien", "There are 51 files", ("number", "15 once in the source, not in the translation")),
         ("Ein <b>Wort</b>", "A <b>word", ("tag", "</b> once in the source, not in the translation")),
         (("Ein ", OPEN, "Wort", CLOSE), ("A word",), ("tag", "<g> once in the source, not in the translation")),
-        (("Ein ", OPEN, "Wort", CLOSE), ("A ", CLOSE, "word", OPEN), ("tag", "tags close in another order")),
+        (("Ein ", OPEN, "Wort", CLOSE), ("A ", CLOSE, "word", OPEN), ("tag", "tags are not nested correctly")),
         ("Die Datei wurde gelöscht.", "Gone", ("length", "4 characters for 25")),
         ("Abbrechen", "", ("untranslated", "has no translation")),
-        ("Das ist ein ganzer Satz.", "Das ist ein ganzer Satz.", ("copy", "the translation is the source")),
+        ("Das ist ein ganzer Satz.", "Das ist ein ganzer Satz.", ("copy", "the translation equals the source")),
     ],
 )
 def test_what_is_wrong_is_said(source: Marked | str, target: Marked | str, says: tuple[str, str]) -> None:
@@ -61,7 +61,7 @@ def test_terms_are_those_of_the_glossary() -> None:
     glossary = Glossary([("Datei", "file")], "de", "en")
     assert found("Zwei Dateien", "Two files", glossary=glossary) == []
     assert found("Zwei Dateien", "Two documents", glossary=glossary) == [
-        ("term", "'Datei' is 'file' in the glossary, and not here")
+        ("term", "the glossary has 'file' for 'Datei'; the translation does not")
     ]
 
 
@@ -72,7 +72,7 @@ def test_names_are_spelt_as_in_the_memory() -> None:
     ]
     assert found("Nach Leipzig mit der Datei", "To Leipzig with the file", memory=memory) == []
     assert found("Nach Leipzig mit der Datei", "To Leipsig with the file", memory=memory) == [
-        ("name", "'Leipzig' stays as it is in the memory; here is 'Leipsig'")
+        ("name", "'Leipzig' stays unchanged in the memory; the translation has 'Leipsig'")
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_document_is_counted_and_shown_as_a_page() -> None:
     assert summary(report) == "1 translated, 1 fuzzy, 1 untranslated; untranslated 1, placeholder 1"
     page = check_page([report], "p {}")
     assert page.startswith("<!doctype html>")
-    assert "<title>What to look at</title>" in page
+    assert "<title>Findings</title>" in page
     assert "2 findings in 1 document" in page
     assert "Ja &lt;script&gt;" in page
     assert "<script>" not in page

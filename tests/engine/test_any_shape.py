@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from knnmt.engine import forced, layers
+from knnmt.engine import forced, transformer
 from knnmt.engine.any_shape import any_shape
+from knnmt.engine.fixed_state import FixedState
 from knnmt.engine.transformer import TransformerEngine
 
 
@@ -56,27 +57,35 @@ def test_others_that_are_inside_keep_it_out(flags: list[bool]) -> None:
     assert allowed()
 
 
-def test_all_attention_takes_any_shape(tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The encoder, a step and forced passes, all asked as a GPU would be."""
+def test_all_attention_but_that_of_recorded_steps_takes_any_shape(
+    tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoder, steps and forced passes, all asked as a GPU would be."""
     inside: list[str] = []
-    monkeypatch.setattr(layers, "any_shape", lambda _: _noted("attention", inside))
+    monkeypatch.setattr(transformer, "any_shape", lambda _: _noted("model", inside))
     monkeypatch.setattr(forced, "any_shape", lambda _: _noted("forced", inside))
     attention = torch.nn.functional.scaled_dot_product_attention
-    seen = []
+    seen: list[list[str]] = []
 
     def noting(*given: Any, **named: Any) -> torch.Tensor:
         seen.append(list(inside))
         return attention(*given, **named)
 
+    def all_in(names: list[str]) -> bool:
+        found = bool(seen) and all(each == names for each in seen)
+        seen.clear()
+        return found
+
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
     monkeypatch.setattr(tiny, "_compiled", None)
-    tiny.step(tiny.start(tiny.encode([[5, 2]])), torch.zeros((1, 1, 1), dtype=torch.long))
-    assert seen
-    assert all(each == ["attention"] for each in seen)
-    seen.clear()
+    state, token = tiny.start(tiny.encode([[5, 2]])), torch.zeros((1, 1, 1), dtype=torch.long)
+    assert all_in(["model"])
+    tiny.step(state, token)
+    assert all_in(["model"])
+    tiny.step(FixedState(tiny.fixed_memory(1, 1, 8, 2), 1, 8, 2), token)
+    assert all_in([])
     forced.force(tiny, [[5, 2]], [[6, 7, 2]])
-    assert seen
-    assert all(each == ["forced", "attention"] for each in seen)
+    assert all_in(["forced", "model"])
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def test_every_alteration_of_the_settings_is_found_and_refused(store: Datastore)
         put(content, place, 0.123)
         path.write_text(json.dumps(content))
         assert any("its checksum does not fit" in problem for problem in problems(store)), place
-        with pytest.raises(DatastoreDamagedError, match=r'take the line "checksum" out of it\. Or remove the file'):
+        with pytest.raises(DatastoreDamagedError, match=r'delete the line "checksum"\. Or remove the file'):
             read_settings(store.path)
 
 
@@ -141,7 +141,7 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("profiles", "knn", "config", "cache", "capacity"), 2**40, "capacity"),
     (("profiles", "knn", "config", "cache", "threshold"), -1, "threshold"),
     (("profiles", "knn", "config", "use_counts"), 1, r"config\.use_counts: expected true or false, found 1"),
-    (("profiles", "knn", "config", "gate"), 7, "gate is a threshold"),
+    (("profiles", "knn", "config", "gate"), 7, "gate must be a threshold"),
     (("profiles", "knn", "pairs"), -1, "pairs cannot be negative"),
     (("profiles", "knn", "method"), 3, "method: expected text"),
     (("profiles", "fast", "config", "fast", "candidates"), 0, "fast must be at least 1"),

@@ -69,10 +69,27 @@ def test_sentences_move_and_leave(tmp_path: Path, device: str) -> None:
     memory = OwnKeys(16, torch.device(device))
     before, after = (OwnEntriesOnDevice(memory, 16, sentences) for sentences in (4, 2))
     before.begin(memory.put(index, chosen))
-    after.go_on(before, torch.tensor([3, 1], device=device))
+    after.go_on(before, torch.tensor([3, 1], device=device), 2)
     queries = torch.randn((6, 16), generator=torch.Generator().manual_seed(1))
     _, found = after.search(queries.to(device), 12)
     np.testing.assert_array_equal(found.cpu().numpy(), one_by_one(keys, [chosen[3], chosen[1]], queries, 12)[1])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_blanks_disturb_nobody(tmp_path: Path, device: str) -> None:
+    """They are copies of the first sentence, and ask otherwise: they must not write where its scores are."""
+    keys = random_keys(ENTRIES, 16).astype(np.float16)
+    index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
+    chosen = sentences_of(40, 500, 9, 2000)
+    memory = OwnKeys(16, torch.device(device))
+    before, after = OwnEntriesOnDevice(memory, 16, 4), OwnEntriesOnDevice(memory, 16, 5)
+    before.begin(memory.put(index, chosen))
+    after.go_on(before, torch.tensor([3, 1, 3, 3, 3], device=device), 2)
+    queries = torch.randn((40, 16), generator=torch.Generator().manual_seed(1))
+    _, found = after.search(queries.to(device), 12)
+    expected = one_by_one(keys, [chosen[3], chosen[1]], queries[:16], 12)[1]
+    np.testing.assert_array_equal(found[:16].cpu().numpy(), expected)
+    assert (found[16:] == -1).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -139,9 +139,9 @@ def test_a_gate_of_ones_own_decides(translator: Translator, ready: Retrieval) ->
 
 
 def test_a_retrieval_leaves_nothing_to_say(translator: Translator, store: Datastore, ready: Retrieval) -> None:
-    with pytest.raises(SettingError, match="a retrieval has a store and all settings: leave datastore, k out"):
+    with pytest.raises(SettingError, match="a retrieval includes a store and all settings: leave datastore, k out"):
         translator.translate(TEXTS, retrieval=ready, datastore=store, k=3)
-    with pytest.raises(SettingError, match=r"cannot say k, for its call was given a retrieval: name a datastore, too"):
+    with pytest.raises(SettingError, match=r"cannot give k, because its call has a retrieval: also name a datastore"):
         translator.translate([Request("Satz", k=3)], retrieval=ready)
     found = translator.translate([Request("Satz 3", store, k=2), Request("Satz 3", None)], retrieval=ready)
     assert_same(found, [translator.translate("Satz 3", datastore=store, k=2), translator.translate("Satz 3")])

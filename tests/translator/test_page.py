@@ -68,7 +68,7 @@ def test_a_panel_shows_tokens_their_probabilities_and_neighbours_in_context() ->
     skid, cleared, *_ = document.xpath("//details[@class='panel']")
     assert [text_of(title) for title in skid.xpath(".//h4")] == ["Sk", "id"]
     first = skid.xpath("./div[@class='token']")[0]
-    assert "The model gives it 1.0%, the memory 80%; with λ 0.90 that makes 72%." in text_of(first)
+    assert "The model gives 1.0% and the memory 80%. With λ = 0.90 the result is 72%." in text_of(first)
     groups = [text_of(group) for group in first.xpath(".//p[@class='group']")]
     assert groups == [
         "Neighbours with this token: 80% of the weight",
@@ -87,8 +87,8 @@ def test_a_panel_shows_tokens_their_probabilities_and_neighbours_in_context() ->
     assert parts == ["72% from memory", "0.1% from the model", "28% for other tokens"]
     (bar,) = first.xpath("./div[@class='mixture']/@style")
     assert bar == "--memory:72.0%;--both:72.1%"
-    assert "taken over from the cache" in text_of(cleared)
-    assert "Nothing was looked up in the memory: the model alone gives it 97%." in text_of(cleared)
+    assert "come from the cache" in text_of(cleared)
+    assert "The memory was not searched. The model alone gives 97%." in text_of(cleared)
     end = document.xpath("//details[@class='panel']")[-1]
     assert text_of(end.xpath(".//mark")[0]) == "end"
 
@@ -238,5 +238,5 @@ def test_tokens_are_called_by_the_characters_they_gave() -> None:
 
 
 def test_a_token_that_was_not_looked_up_is_the_models() -> None:
-    assert str(evidence(0.0, 0.5, "x")) == "Nothing was looked up in the memory: the model alone gives it 50%."
-    assert str(FORCED) == "It was forced: neither the model nor the memory was asked."
+    assert str(evidence(0.0, 0.5, "x")) == "The memory was not searched. The model alone gives 50%."
+    assert str(FORCED) == "This token was forced; neither the model nor the memory chose it."

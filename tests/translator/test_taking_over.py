@@ -201,7 +201,7 @@ def test_settings_that_contradict_are_refused(translator: Translator) -> None:
     for given_settings, words in wrong:
         with pytest.raises(SettingError, match=words):
             translator.translate("Ja", **given_settings)
-    with pytest.raises(SettingError, match="a context is a text"):
+    with pytest.raises(SettingError, match="a context must be a text"):
         Request("Ja", context=5)  # type: ignore[arg-type]
 
 

@@ -84,10 +84,10 @@ def test_of_many_passages_those_with_most_from_memory_are_shown_in_the_order_of_
 
 def test_in_full_every_neighbour_of_every_token_is_there() -> None:
     shown = " ".join(printed(made_explanation(), full=True).split())
-    assert "Sk: The model gives it 1.0%, the memory 80%; with λ 0.90 that makes 72%." in shown
+    assert "Sk: The model gives 1.0% and the memory 80%. With λ = 0.90 the result is 72%." in shown
     assert "≠ 20% «T»ag cleared." in shown
-    assert "taken over from the cache" in shown
-    assert "ed: Nothing was looked up in the memory" in shown
+    assert "come from the cache" in shown
+    assert "ed: The memory was not searched" in shown
     assert shown.count("lager.tmx#tu2") == 3
 
 

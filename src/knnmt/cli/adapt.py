@@ -105,5 +105,7 @@ def adapt(
         )
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     of_model = () if model == DEFAULT_MODEL else ("-m", model)
-    typer.echo(f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with it")
-    typer.echo(f"           {command('replace', output, *of_model, 'MEMORY')} puts corrections in")
+    typer.echo(
+        f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with the store"
+    )
+    typer.echo(f"           {command('replace', output, *of_model, 'MEMORY')} inserts corrections")

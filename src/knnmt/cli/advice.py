@@ -1,4 +1,4 @@
-"""Commands that a message tells people to run: as they can be pasted into a shell."""
+"""Commands that a message tells people to run, quoted for a shell."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import shlex
 
 
 def command(*words: object) -> str:
-    """A command of knnmt in back quotes, its words quoted where a shell would need it."""
+    """A command of knnmt in back quotes, its words quoted if a shell needs it."""
     return f"`knnmt {shlex.join(map(str, words))}`"

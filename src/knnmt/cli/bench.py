@@ -56,7 +56,7 @@ def bench(
         typer.Option(
             "--output",
             "-o",
-            help="A directory for report.md, report.json and, where matplotlib is installed, the two plots.",
+            help="A directory for report.md, report.json and, if matplotlib is installed, the two plots.",
             show_default=False,
         ),
     ] = None,
@@ -75,7 +75,7 @@ def bench(
         typer.Option(min=1, help="CPU threads of each system.  [default: all available cores]", show_default=False),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
+        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda if available]", show_default=False)
     ] = None,
     dtype: Annotated[
         str | None,
@@ -98,7 +98,7 @@ def bench(
     """
     systems = gather_systems(datastore or [], system or [])
     if any(each.chat is not None for each in systems):
-        raise SettingError("an endpoint is no system of bench, which measures this machine: give it to knnmt evaluate")
+        raise SettingError("bench measures this machine and takes no endpoints: use knnmt evaluate")
     config = BenchConfig(
         _numbers(batch_sizes),
         rounds,
@@ -113,7 +113,7 @@ def bench(
     texts = list(islice((line for line in read_lines(source) if line.strip()), sentences))
     if not texts:
         raise InputError(f"{source}: expected text to translate, one segment per line; found none")
-    if output is not None:  # what would be in the way shows before hours of work
+    if output is not None:  # fail before hours of work
         _make_directory(output)
     _warn_if_busy()
     with ends_with("no report is made"):
@@ -144,11 +144,11 @@ def _tell(what: str) -> None:
 def _warn_if_busy() -> None:
     load, cores = load_average(), os.cpu_count() or 1
     if load is not None and load > cores:
-        _tell(f"warning: the machine is busy (load {load:.1f} on {cores} cores); measurements made now say little")
+        _tell(f"warning: the machine is busy (load {load:.1f} on {cores} cores); measurements are unreliable now")
 
 
 def _progress(systems: int, config: BenchConfig) -> Callable[[Turn], None]:
-    """A line that each turn writes anew: a bar that draws itself would take time from what is measured."""
+    """A line that each turn writes again: a bar that updates itself would take time from the measurement."""
     if not sys.stderr.isatty():
         return lambda _: None
     turns = systems * len(config.batch_sizes) * (config.rounds + 1)

@@ -97,7 +97,7 @@ def build(
     for line in reading.summary(result.dropped):
         typer.echo(line)
     if result.reused:
-        typer.echo(f"continued  {result.reused} of {len(manifest.segments)} parts were done already")
+        typer.echo(f"continued  {result.reused} of {len(manifest.segments)} parts were already done")
     size = sum(stored.bytes for stored in manifest.files())
     typer.echo(
         f"built      {output}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} "
@@ -108,6 +108,6 @@ def build(
         from knnmt.fitting.index_preparation import make_ready
 
         store = Datastore.open(output)
-        with ends_with(f"the store is built; {command('index', output)} makes its index"):
+        with ends_with(f"the store is built; {command('index', output)} builds its index"):
             choice = make_ready(store, engine, passing_bars)
         tell_ready(store, choice)

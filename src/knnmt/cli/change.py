@@ -37,7 +37,7 @@ ModelOfChanges = Annotated[
         "--model", "-m", help="The model the store was built with.  [default: by its name]", show_default=False
     ),
 ]
-_UNCHANGED = "the store is as it was"
+_UNCHANGED = "the store is unchanged"
 _MAX_SHOWN = 5
 
 
@@ -56,7 +56,7 @@ def add(
         knnmt add projekt.store korrekturen.tsv
     """
     opened, reading, engine = _open_to_change(store, memories_in, model, device, threads)
-    unchanged = ends_with(_UNCHANGED, store / MANIFEST, "all that was to be added is in the store")
+    unchanged = ends_with(_UNCHANGED, store / MANIFEST, "everything was added to the store")
     with unchanged, counter("adding", reading.count, "pairs") as progress:
         change = opened.add(reading.pairs(), engine, progress=progress)
     for line in reading.summary(change.dropped):
@@ -98,10 +98,10 @@ def replace(
     typer.echo(f"removed    {sizes(change.removed_sentences, change.removed_entries)}")
     typer.echo(f"put in     {sizes(change.added_sentences, change.added_entries)}")
     if done.unchanged:
-        typer.echo(f"unchanged  {counted(done.unchanged, 'pair')} that the store held already")
+        typer.echo(f"unchanged  {counted(done.unchanged, 'pair')} that the store already held")
     if done.new:
         typer.echo(
-            f"new        {counted(len(done.new), 'pair')} whose source the store did not hold"
+            f"new        {counted(len(done.new), 'pair')} with sources that were not in the store"
             f"{', left out' * known_only}:"
         )
         for pair in done.new[:_MAX_SHOWN]:
@@ -212,13 +212,13 @@ def upgrade(
     opened = Datastore.open(store)
     wanting = [segment for segment in opened.segments if lacking(segment, not sources_only)]
     if not wanting:
-        typer.echo("the store has all of it already")
+        typer.echo("the store already has all of it")
         return
     manifest = opened.manifest
     languages = (manifest.source_language, manifest.target_language)
     named = model or NamedByStore(manifest.model_name)
     engine = load_quickly(named, device, threads, manifest.compute_dtype, *languages)
-    interrupted = ends_with(f"what is done is kept; {command('upgrade', store)} does the rest")
+    interrupted = ends_with(f"finished work is kept; {command('upgrade', store)} does the rest")
     sentences = sum(segment.record.sentences for segment in wanting)
     with interrupted, counter("upgrading", lambda: sentences, "sentences") as progress:
         count = opened.upgrade(engine, not sources_only, progress)
@@ -241,7 +241,7 @@ def _open_to_change(
 
 
 def _nothing_fits(store: Datastore, origin: str | None, source_text: str | None) -> str:
-    """That nothing is there to remove, with what may have been meant."""
+    """The error for a selection that matches nothing, with similar origins."""
     close: list[str] = []
     if origin is not None:
         close = close_origins(origin, (pair.origin for pair in store.pairs()))
@@ -251,13 +251,15 @@ def _nothing_fits(store: Datastore, origin: str | None, source_text: str | None)
         close = [repr(source) for source in sources][:_MAX_SHOWN]
     meant = f" Close to it: {', '.join(close)}." if close else ""
     inspect = command("inspect", store.path)
-    return f"{store.path}: no sentence matches; nothing was removed.{meant} {inspect} lists the files"
+    return f"{store.path}: no sentence matches; nothing was removed.{meant} {inspect} lists its files"
 
 
 def _ask(what: str, path: Path) -> None:
-    """Go on only if somebody says so."""
+    """Go on only if the user agrees."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingError(f"{path}: would remove {what}, more than half: add --yes to do so, --dry-run to see them")
+        raise SettingError(
+            f"{path}: would remove {what}, more than half of the store: add --yes to do so, or --dry-run to see them"
+        )
     if not typer.confirm(f"Remove {what} of {path}?", err=True):
         typer.echo(f"knnmt: nothing was removed; {_UNCHANGED}", err=True)
         raise typer.Exit(1)
@@ -269,11 +271,11 @@ def _say_size(store: Datastore) -> None:
 
 def _say_what_stays(store: Datastore, removed: int) -> None:
     if removed:
-        typer.echo(f"on disk    the text of what was removed stays until {command('compact', store.path)}")
+        typer.echo(f"on disk    removed text stays until {command('compact', store.path)}")
 
 
 def _follow(store: Datastore) -> None:
-    """Bring the store's index up to date, where it has one and would be felt to lag."""
+    """Update the store's index, if it has one and it would otherwise be noticeably slower."""
     if not (store.path / INDEXES).is_dir():
         return
     from knnmt.index.saved import lags, update_index
@@ -281,10 +283,10 @@ def _follow(store: Datastore) -> None:
     index = command("index", store.path)
     try:
         if lags(store):
-            interrupted = ends_with(f"the store is changed; {index} brings its index up to date")
+            interrupted = ends_with(f"the store is changed; {index} updates its index")
             with interrupted, passing_bars("indexing", "entries") as progress:
                 saved = update_index(store, progress)
             if saved is not None:
                 typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; {index} measures it again")
     except KnnmtError as error:
-        typer.echo(f"knnmt: the store is changed; its index was not brought up to date: {error}", err=True)
+        typer.echo(f"knnmt: the store is changed; its index was not updated: {error}", err=True)

@@ -22,9 +22,9 @@ from knnmt.errors import InputError, SettingError
 
 
 def require_check(check: bool, page: Path | None) -> None:
-    """Refuse a page of nothing."""
+    """Raise an error for a page without --check."""
     if not check:
-        raise SettingError(f"--html {page} needs --check, whose findings it writes as a page")
+        raise SettingError(f"--html {page} writes the findings of --check: add --check")
 
 
 def check_documents(
@@ -37,7 +37,7 @@ def check_documents(
 ) -> None:
     """Report on documents, and end with status 1 if anything was found."""
     if not files:
-        raise SettingError("--check needs documents; name them")
+        raise SettingError("--check needs documents: name some")
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
         raise SettingError(f"--html {page}: expected the name of a file in a directory that exists")
     config = ReadingConfig(*languages)

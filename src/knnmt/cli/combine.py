@@ -40,17 +40,17 @@ def merge(
     ],
     drop_duplicates: Annotated[
         bool,
-        typer.Option("--drop-duplicates", help="Skip units whose source and target came before."),
+        typer.Option("--drop-duplicates", help="Skip units whose source and target have already occurred."),
     ] = False,
     make_index: MakeIndex = True,
     model: ModelOfChanges = None,
     threads: Threads = None,
 ) -> None:
-    """Make one datastore of several, without running the model.
+    """Make one datastore from several, without the model.
 
-    The stores must be of the same model. Each unit keeps its origin. Files are linked where the file system allows it,
-    and copied otherwise. Removed sentences are not taken over. The original stores stay as they are. If interrupted,
-    rerun the command; it resumes.
+    The stores must be of the same model. Each unit keeps its origin. Files are linked if the file system allows it, and
+    copied otherwise. Removed sentences are left out. The original stores stay as they are. If interrupted, rerun the
+    command; it resumes.
 
     Examples:
 
@@ -89,7 +89,7 @@ def split(
     model: ModelOfChanges = None,
     threads: Threads = None,
 ) -> None:
-    """Make several datastores of one, without running the model.
+    """Make several datastores from one, without the model.
 
     The command makes one store for each file that units came from, or one for each --pairs units. A new store holds
     only its own units. The original store stays as it is. If interrupted, rerun the command; it resumes.
@@ -120,7 +120,7 @@ def split(
 
 
 def _make_ready(stores: Sequence[Datastore], model: str | None, threads: int | None) -> None:
-    """Settings, and an index where one is used."""
+    """Estimate settings, and build an index if one is used."""
     manifest = stores[0].manifest
     languages = (manifest.source_language, manifest.target_language)
     engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
@@ -128,7 +128,7 @@ def _make_ready(stores: Sequence[Datastore], model: str | None, threads: int | N
     from knnmt.fitting.index_preparation import make_ready
 
     for store in stores:
-        with ends_with(f"the store is made; {command('index', store.path)} makes its index"):
+        with ends_with(f"the store is made; {command('index', store.path)} builds its index"):
             choice = make_ready(store, engine, passing_bars)
         tell_ready(store, choice)
 
@@ -150,15 +150,17 @@ def shard_set(
         typer.Option(
             "--ray",
             metavar="ADDRESS",
-            help="The cluster of Ray that opens the shards: local, auto, HOST:PORT or ray://HOST:PORT.  "
-            "[default: the process that opens the set opens them]",
+            help=(
+                "The Ray cluster that opens the shards: local, auto, HOST:PORT or ray://HOST:PORT.  [default: the "
+                "process that opens the set]"
+            ),
             show_default=False,
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(help="A shard that takes longer than this to answer is left out.")] = 10.0,
     model: ModelOfChanges = None,
 ) -> None:
-    """Make a datastore whose entries lie in other datastores.
+    """Make a datastore whose entries are in other datastores.
 
     The set is searched by segment: for each batch of sentences, the shards return the segments that cover them best,
     and this process searches those. The translations are those of the merged store. A shard that does not answer in

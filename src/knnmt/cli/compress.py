@@ -58,7 +58,7 @@ def prune(
     store: StoreArgument,
     output: Output,
     method: Annotated[
-        str, typer.Option(help="merge, or plac: leave out the entries that the model knows by itself.")
+        str, typer.Option(help="merge: merge close entries. plac: leave out entries that the model already knows.")
     ] = "merge",
     k: Annotated[
         int | None,
@@ -98,7 +98,7 @@ def prune(
         knnmt prune projekt.store -o projekt-plac.store --method plac
     """
     check(method in PRUNING, f"--method must be {' or '.join(PRUNING)}, got {method!r}")
-    check(seed is None or method == "merge", "--seed is for --method merge: it would have no effect here")
+    check(seed is None or method == "merge", "--seed has no effect without --method merge: leave it out")
     with heavy_imports():
         from knnmt.compression.pruning import prune as prune_store
         from knnmt.compression.pruning import prune_known

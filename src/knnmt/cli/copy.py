@@ -1,4 +1,4 @@
-"""`knnmt copy`: a datastore to storage behind a URL, or from there."""
+"""`knnmt copy`: copy a datastore to storage behind a URL, or from there."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def copy(
 ) -> None:
     """Copy a datastore to a URL, or from a URL to a directory.
 
-    Every file that comes from storage is checked against its SHA-256. Settings and the index go along. The manifest
-    goes last, so that whoever finds a store in storage finds all of it. If interrupted, rerun the command; it resumes.
-    s3:// needs the package s3fs, gs:// gcsfs.
+    Every file that comes from storage is checked against its SHA-256. Settings and the index are copied as well. The
+    manifest is copied last, so a store in storage is always complete. If interrupted, rerun the command; it resumes.
+    s3:// needs the package s3fs, and gs:// needs gcsfs.
 
     Examples:
 

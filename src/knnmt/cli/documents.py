@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 
-_MAX_LEAST_SURE = 5  # units that are named for people to look at first
+_MAX_LEAST_SURE = 5  # units that are named because they need review first
 
 
 def are_documents(files: Sequence[Path] | None, output_directory: Path | None, plain: bool) -> bool:
@@ -65,13 +65,13 @@ def refuse_options_of_lines(given: Mapping[str, bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Documents, each with the place it goes to; None is standard output."""
+    """Documents, each with its output path; None is standard output."""
 
     places: tuple[tuple[Path, Path | None], ...]
 
     @classmethod
     def of(cls, files: Sequence[Path], output: Path | None, directory: Path | None) -> Self:
-        """As the command line names them."""
+        """The jobs that the command line describes."""
         if output is not None and directory is not None:
             raise SettingError("expected --output or --output-dir, found both: give one of them")
         for file in files:
@@ -119,12 +119,12 @@ def translate_documents(
     retranslate: bool,
     timings: bool,
 ) -> None:
-    """Translate every document, and end with status 1 if one of several cannot be, or a unit failed.
+    """Translate every document. End with status 1 if one of several cannot be translated, or a unit failed.
 
-    between: the languages to take of documents that hold any number of them
-    asked: those that the command line names, which count before what documents state
+    between: the languages to take from documents that hold any number of them
+    asked: the languages that the command line names, which take precedence over what documents state
     """
-    opened = []  # before the model is loaded, so that what cannot be read shows at once
+    opened = []  # before the model is loaded, so that unreadable files are reported at once
     for path, place in jobs.places:
         with _going_on(jobs):
             opened.append((path, place, open_document(path, between)))
@@ -133,7 +133,7 @@ def translate_documents(
     for path, place, document in opened:
         _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
-    warnings.simplefilter("ignore", NoTranslationWarning)  # said with the unit
+    warnings.simplefilter("ignore", NoTranslationWarning)  # reported with the unit
     with timing.record() if timings else nullcontext() as record:
         translator_for = _translators(load, asked, [document for _, _, document in opened])
         ready = []
@@ -174,7 +174,7 @@ def translate_documents(
 
 @contextmanager
 def _going_on(jobs: Jobs) -> Iterator[None]:
-    """Of several documents, one that cannot be translated is reported, and the others go on."""
+    """If one of several documents cannot be translated, report it and go on with the others."""
     try:
         yield
     except KnnmtError as error:
@@ -189,24 +189,25 @@ def _require_place(path: Path, place: Path | None, document: Document) -> None:
     if place.is_dir():
         raise SettingError(f"--output {place}: expected the name of a file, found a directory; use --output-dir")
     if not document.bilingual and place.exists() and place.samefile(path):
-        raise SettingError(f"{place} is also the input, and its text would be lost: choose another place")
+        raise SettingError(f"{place} is also the input, and its text would be lost: choose another output")
 
 
 def _require_unchanged(path: Path, place: Path | None, read: bytes) -> None:
-    """Refuse to write over what somebody changed in the meantime."""
+    """Raise an error instead of overwriting a file that changed in the meantime."""
     if place is not None and place.is_file() and place.samefile(path) and path.read_bytes() != read:
         raise InputError(
             f"{path}: the file changed while it was translated, so nothing was written. Rerun the command, or "
-            "choose another place"
+            f"choose another output"
         )
 
 
 def _translators(
     load: Callable[[LanguageTags], Translator], asked: LanguageTags, documents: Sequence[Document]
 ) -> Callable[[str, Document], Translator]:
-    """Gives, for a document and its name, its translator: the same one for all, unless the model has many languages.
+    """A function that returns the translator for a document and its name: the same for all, unless the model is
+    multilingual.
 
-    With a memory, its languages are those of all.
+    With a memory, all documents have its languages.
     """
     try:
         translator = load(asked)
@@ -215,7 +216,7 @@ def _translators(
         wanted = [languages_of(document, asked) for document in documents]
         translator, default = load(max(wanted, key=lambda tags: sum(tag is not None for tag in tags))), asked
     known = translator.engine.languages
-    between = cache(translator.for_languages)  # which shares the model
+    between = cache(translator.for_languages)  # shares the model
 
     def translator_for(name: str, document: Document) -> Translator:
         if not known.codes or translator.datastore is not None:
@@ -226,7 +227,7 @@ def _translators(
 
 
 def _languages(translator: Translator) -> Any:
-    """Those of the model; where it does not say, those of the memory."""
+    """The languages of the model; if it does not state them, those of the memory."""
     from knnmt.engine.language_codes import Languages
     from knnmt.translator.memories import languages_of
 
@@ -254,14 +255,17 @@ def _write(data: bytes, place: Path | None) -> None:
 def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome) -> None:
     to_look_at = ", marked for review" if document.bilingual and outcome.translated else ""
     where = f"; wrote {place}" if place is not None else ""
-    done = f"{outcome.translated:,} unit{'s' * (outcome.translated != 1)} translated{to_look_at}, {outcome.kept:,} left"
+    done = (
+        f"{outcome.translated:,} unit{'s' * (outcome.translated != 1)} translated{to_look_at}, {outcome.kept:,} "
+        f"unchanged"
+    )
     if outcome.fuzzy:
         done += f", {outcome.fuzzy:,} of them fuzzy (--retranslate takes those)"
     print(f"knnmt: {path}: {done}{where}", file=sys.stderr)
     least_sure = sorted((sure, name) for name, sure in outcome.certainty.items() if sure < 100)[:_MAX_LEAST_SURE]
     if least_sure:
         named = ", ".join(f"{visible(name)} ({sure} %)" for sure, name in least_sure)
-        print(f"knnmt: {path}: the least sure: {named}", file=sys.stderr)
+        print(f"knnmt: {path}: least certain: {named}", file=sys.stderr)
     for name, note in outcome.notes.items():
         print(f"knnmt: warning: {path}, {name}: {note}", file=sys.stderr)
     for name, reason in outcome.failures.items():

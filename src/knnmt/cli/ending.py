@@ -13,7 +13,7 @@ from knnmt.corpus.visible import visible
 from knnmt.errors import KnnmtError
 from knnmt.extensions import module_that_failed
 
-TRACEBACK = "KNNMT_TRACEBACK"  # in the environment, so that processes that a command starts hear of it
+TRACEBACK = "KNNMT_TRACEBACK"  # in the environment, so that processes that a command starts inherit it
 _UNFORESEEN = (
     "knnmt: this should not have happened. Please report it where you got knnmt from, with the command and what "
     "`knnmt --traceback COMMAND...` prints."
@@ -25,7 +25,7 @@ def run(command: Callable[[], object]) -> int:
     status = _status_of(command)
     if status == 0:
         return _status_of(flush_output)
-    with suppress(OutputLost):  # what went wrong first is said already
+    with suppress(OutputLost):  # the first error has already been printed
         flush_output()
     return status
 
@@ -39,17 +39,21 @@ def _status_of(action: Callable[[], object]) -> int:
         return 130
     except OutputLost as lost:
         if lost.reader_left:
-            return 141  # as if the signal had ended it: nobody reads on, which is no error
+            return 141  # as if the signal had ended it: the reader is gone, which is not an error
         return _tell(lost, str(lost))
     except KnnmtError as error:
         return _tell(error, str(error).replace("\n", "\n  "))
     except OSError as error:
         return _tell(error, visible(str(error)))
     except MemoryError as error:
-        return _tell(error, "out of memory: the machine has no more, or the process may use no more")
+        return _tell(error, "out of memory: the machine has no more, or the process has reached its limit")
     except Exception as error:
         own = module_that_failed(error)
-        whose = _UNFORESEEN if own is None else f"knnmt: that was in {own}. `knnmt --traceback COMMAND...` shows where."
+        whose = (
+            _UNFORESEEN
+            if own is None
+            else (f"knnmt: the error is in {own}. `knnmt --traceback COMMAND...` shows where.")
+        )
         return _tell(error, f"{type(error).__name__}: {visible(str(error))}", whose)
     return 0
 

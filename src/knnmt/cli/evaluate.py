@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def evaluate(
     source: Annotated[
         Path | None,
-        typer.Option("--source", "-s", help="Text to translate, one segment a line.", show_default=False),
+        typer.Option("--source", "-s", help="Text to translate, one segment per line.", show_default=False),
     ] = None,
     reference: Annotated[Path | None, typer.Option(help="Its translation, line by line.", show_default=False)] = None,
     pairs: Annotated[
@@ -80,7 +80,7 @@ def evaluate(
         bool, typer.Option(help="Translate segments sentence by sentence, as knnmt translate does.")
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
+        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda if available]", show_default=False)
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto.", show_default=False)
@@ -159,7 +159,7 @@ def evaluate(
             text,
             settings=RunSettings(beam, batch_size, split_sentences),
             systems=systems,
-            base=False,  # it is among them, where it was asked for
+            base=False,  # included if it was requested
             model=model,
             source_lang=source_language,
             target_lang=target_language,
@@ -186,7 +186,7 @@ def evaluate(
 def _comet(python: Path | None, model: str) -> Comet | nullcontext[None]:
     if python is None:
         return nullcontext()
-    print(f"knnmt: loading {model} for COMET; it is downloaded first if it is not here yet", file=sys.stderr)
+    print(f"knnmt: loading {model} for COMET; if necessary, it is downloaded first", file=sys.stderr)
     return Comet(python, model)
 
 

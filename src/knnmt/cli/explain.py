@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _OF_LANGUAGES = ["source_language", "target_language"]
 _OF_LOADING = ["model", "device", "dtype", "threads", "exact"]
 _OF_DECODING = ["beam", "split_sentences", "length_penalty", "max_tokens"]
-_WINDOW = 32  # texts: what is explained is looked at as it comes
+_WINDOW = 32  # texts that are translated together: explanations are read as they appear
 
 
 def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, as `options`, what `knnmt translate` can be told of the model, the search and the text."""
+    """Give a command, as `options`, the options of `knnmt translate` for the model, the search and the text."""
     offered = {each.name: each for each in typed_parameters(translate)}
     shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, "plain"]]
     own = {each.name: each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD}
@@ -46,11 +46,11 @@ def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., No
 @_with_options_of_translate
 def explain(
     datastore: Annotated[
-        Path, typer.Option("--datastore", "-d", help="The memory to translate like.", show_default=False)
+        Path, typer.Option("--datastore", "-d", help="Translate like this memory.", show_default=False)
     ],
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT", help="What to translate. Without TEXT and --file, standard input is read."),
+        typer.Argument(metavar="TEXT", help="Texts to translate. Without TEXT and --file, standard input is read."),
     ] = None,
     more_texts: Annotated[
         list[str] | None,
@@ -95,7 +95,7 @@ def explain(
     if texts and files:
         raise SettingError("expected texts or --file, found both: give one of them")
     if html and full:
-        raise SettingError("--full is for the terminal, and --html shows --neighbours N: leave one of them out")
+        raise SettingError("--full is for the terminal; with --html, use --neighbours N: leave --full or --html out")
     if neighbours is not None and not html:
         raise SettingError("--neighbours is for a page (--html); on the terminal, --full shows every neighbour")
     if html and (html.is_dir() or not html.parent.is_dir()):
@@ -105,10 +105,10 @@ def explain(
     keyboard = not texts and not files and sys.stdin.isatty()
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
-    warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated with the memory and without
+    warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated twice
     plain = options.pop("plain")
     if not texts:
-        count_lines(files, plain)  # what cannot be read shows before the model is loaded
+        count_lines(files, plain)  # report unreadable input before the model is loaded
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
     languages = (options.pop("source_language"), options.pop("target_language"))
@@ -132,7 +132,7 @@ def explain(
 
 
 def _noting(explanations: Iterator[Explanation], failed: list[str]) -> Iterator[Explanation]:
-    """The same explanations, and why some of them have no translation."""
+    """The same explanations; messages about those without a translation are recorded."""
     for explanation in explanations:
         if explanation.translation.error is not None:
             failed.append(explanation.translation.error)
@@ -163,7 +163,7 @@ def _write_page(explanations: Iterator[Explanation], html: Path, signature: str,
     found = list(track(explanations, "explaining", None, "lines"))
     if found:
         content = explanation_page(found, note=signature, neighbours=NEIGHBOURS if neighbours is None else neighbours)
-        # The page takes the place of what is there: of the file that a link leads to, never of the link (/dev/stdout).
+        # The page replaces an existing file, or the file that a link leads to, but never the link itself (/dev/stdout).
         publish_file(html.resolve(), lambda file: file.write(content.encode("utf-8")))
         typer.echo(f"wrote {html}: {len(found):,} segment{'s' * (len(found) != 1)}; open it in a browser")
     return len(found)

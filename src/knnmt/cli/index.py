@@ -31,11 +31,13 @@ _DEVELOPMENT_PAIRS = 500
 def index(
     store: StoreArgument,
     recall: Annotated[
-        float, typer.Option(help="The part of the true nearest entries that the index must find.")
+        float, typer.Option(help="The share of the true nearest entries that the index must find.")
     ] = 0.95,
     variation: Annotated[
         float,
-        typer.Option(help="How much the memory's distribution may differ from that of exact search, at most (0 to 1)."),
+        typer.Option(
+            help="At most this difference between the memory's distribution and that of exact search (0 to 1)."
+        ),
     ] = 0.02,
     kind: Annotated[
         list[str] | None,
@@ -110,7 +112,7 @@ def prepare_store(
     if development is not None:
         manifest = store.manifest
         reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
-        # Of the half that tunes: the other is for reports.
+        # From the half for tuning: the other is for reports.
         tuning, _ = halves(read_memories([development], reading, ReadingReport()))
         pairs = spread(tuning, _DEVELOPMENT_PAIRS)
     heading = " ".join(f"{f'ms/{size}':>8}" for size in BATCHES)

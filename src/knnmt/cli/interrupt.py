@@ -24,7 +24,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, _signal: int, _frame: FrameType | None) -> None:
-        if not self._shielded or self._waiting:  # who asks twice does not want to wait
+        if not self._shielded or self._waiting:  # a second Ctrl-C does not wait
             raise KeyboardInterrupt
         self._waiting = True
 
@@ -42,9 +42,9 @@ class Interrupts:
 
 @contextmanager
 def ends_with(advice: str, place: Path | None = None, done: str = "") -> Iterator[None]:
-    """Turn Ctrl-C into a message about what it means here, and the exit status that a shell expects.
+    """Turn Ctrl-C into a message about its effect, and the exit status that a shell expects.
 
-    place: the file or directory by which the work takes effect; once it is new or another, `done` is said instead
+    place: the file or directory that the work produces; once it is new or has changed, `done` is printed instead
     """
     before = _identity(place)
     try:

@@ -1,6 +1,6 @@
-"""The options that name languages; they are the same wherever a model is loaded.
+"""The options that name languages. They are the same wherever a model is loaded.
 
-They are one thing for the text and for the model: "de" chooses the German side of a TMX file and the model's deu_Latn.
+They apply to the text and to the model: "de" chooses the German side of a TMX file and the model's deu_Latn.
 """
 
 from __future__ import annotations

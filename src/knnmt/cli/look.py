@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from knnmt.engine.tokenizer import Tokenizer
 
 _SAMPLES = 5
-_SHARDS = "shards.json"  # as `knnmt.distributed.shard_set` says, which brings PyTorch as well
-GATE = "gate.safetensors"  # as `knnmt.retrieval.gate` says, which brings PyTorch
+_SHARDS = "shards.json"  # as in `knnmt.distributed.shard_set`, which imports PyTorch
+GATE = "gate.safetensors"  # as in `knnmt.retrieval.gate`, which imports PyTorch
 
 
 def _combiner(method: str) -> str:
-    """The file of a trained combiner, as `knnmt.retrieval.trained` says."""
+    """The file of a trained combiner, as in `knnmt.retrieval.trained`."""
     return f"{method}.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
 class _Fidelity:
-    """What is shown of an index's fidelity, where it was measured."""
+    """The displayed part of an index's fidelity, if it was measured."""
 
     recall: float = 1.0
     variation: float = 0.0
@@ -52,7 +52,7 @@ class _Fidelity:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What is shown of an index's record."""
+    """The displayed part of an index's record."""
 
     kind: str
     entries: int
@@ -62,7 +62,7 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What is shown of estimated settings."""
+    """The displayed part of estimated settings."""
 
     k: int
     temperature: float
@@ -97,7 +97,7 @@ def inspect(
 
 
 def _show_shards(path: Path) -> None:
-    """Of a set of shards, where these are."""
+    """Show where the shards of a set are."""
     if not (path / _SHARDS).exists():
         return
     from knnmt.distributed.shard_set import ShardSet
@@ -122,12 +122,13 @@ def verify(store: StoreArgument) -> None:
     for problem in problems:
         typer.echo(problem)
     if problems:
-        typer.echo(f"{len(problems)} problems: restore the named files, or make again what the messages name")
+        typer.echo(f"{len(problems)} problems: restore the named files, or follow the messages to make them again")
         raise typer.Exit(1)
     for note in notes_beside(opened) if beside else ():
         typer.echo(f"noted: {note}")
     typer.echo(
-        f"sound: {counted(len(files), 'file')}, {in_words(sum(stored.bytes for stored in files))}, every checksum right"
+        f"sound: {counted(len(files), 'file')}, {in_words(sum(stored.bytes for stored in files))}, all checksums "
+        f"correct"
     )
 
 
@@ -177,7 +178,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
         typer.echo(f"for fast    {tokens:,} source tokens, {in_words(states)} of their states, mapped")
     if older := sum(bool(lacking(segment)) for segment in store.segments):
-        lack = f"{older:,} of {len(store.segments):,} segments lack what later versions write"
+        lack = f"{older:,} of {len(store.segments):,} segments lack data that newer versions write"
         typer.echo(f"earlier     {lack}; {command('upgrade', store.path)} adds it")
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
@@ -197,7 +198,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
 
 
 def _show_index(store: Datastore) -> None:
-    """What the store's index, its estimated settings and its profiles are, as they are recorded."""
+    """Show the store's index, its estimated settings and its profiles, as recorded."""
     from knnmt.retrieval.profiles import Profiles
 
     record = store.path / INDEXES / "index.json"
@@ -227,13 +228,13 @@ def _show_index(store: Datastore) -> None:
 
 @contextmanager
 def _damage_said(place: Path) -> Iterator[None]:
-    """Let what comes after something damaged be shown all the same."""
+    """Report damage, and go on with what comes after it."""
     try:
         yield
     except DatastoreDamagedError as error:
         typer.echo(f"damaged     {error}")
     except (OSError, ValueError) as error:
-        typer.echo(f"damaged     {place}: {error}; `knnmt verify` says what to do")
+        typer.echo(f"damaged     {place}: {error}; `knnmt verify` tells what to do")
 
 
 def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:
@@ -246,7 +247,10 @@ def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:
 def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
     """The target with the entry's token in angle quotes."""
     if tokenizer is None:
-        return f"{visible(entry.pair.target)}  (value {entry.value}; the model's tokenizer is not here to show it)"
+        return (
+            f"{visible(entry.pair.target)}  (value {entry.value}; the model's tokenizer is missing, so the "
+            f"token cannot be shown)"
+        )
     target = entry.pair.target
     start, end = span_in_segment(tokenizer, entry.target_tokens.tolist(), entry.position, target)
     return f"{visible(target[:start])}«{visible(target[start:end]) or 'end'}»{visible(target[end:])}"
@@ -254,7 +258,7 @@ def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
 
 def _show_sentences(store: Datastore, text: str, limit: int) -> None:
     if not text:
-        raise SettingError("--search needs a text to look for")
+        raise SettingError("--search needs a text")
     found = (
         pair
         for pair in store.units()
@@ -270,6 +274,6 @@ def _show_sentences(store: Datastore, text: str, limit: int) -> None:
     if not shown:
         folded = text.casefold()
         other = sum(1 for pair in store.pairs() if folded in f"{pair.source}\n{pair.target}".casefold())
-        hint = f"; {other:,} would if capital letters did not count" if other else ""
+        hint = f"; {other:,} would match if case were ignored" if other else ""
         typer.echo(f"no sentence of {store.path} contains {text!r}{hint}", err=True)
         raise typer.Exit(1)

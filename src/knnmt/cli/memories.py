@@ -68,7 +68,10 @@ def memory_reading(
     origin_column: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Column of the origin (3 in what export writes).", show_default=False, rich_help_panel=READING
+            min=1,
+            help="Column of the origin (3 in files that export writes).",
+            show_default=False,
+            rich_help_panel=READING,
         ),
     ] = None,
     header: Annotated[
@@ -124,7 +127,7 @@ def memory_reading(
         bool, typer.Option("--drop-copies", help="Skip pairs whose target equals the source.", rich_help_panel=READING)
     ] = False,
     drop_duplicates: Annotated[
-        bool, typer.Option("--drop-duplicates", help="Skip pairs that came before.", rich_help_panel=READING)
+        bool, typer.Option("--drop-duplicates", help="Skip pairs that have already occurred.", rich_help_panel=READING)
     ] = False,
 ) -> MemoryReading:
     """Memories as the options describe them."""
@@ -165,13 +168,13 @@ def reads_memories(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def typed_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """The parameters of a function, their annotations as types rather than text."""
+    """The parameters of a function, with their annotations as types rather than text."""
     hints = get_type_hints(function, include_extras=True)
     return [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]
 
 
 def in_words(count: int) -> str:
-    """Bytes for people."""
+    """A number of bytes in readable units."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

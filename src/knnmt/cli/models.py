@@ -27,6 +27,6 @@ def models() -> None:
         "\nAny other model: --model DIRECTORY (a Hugging Face checkpoint: config.json, weights, tokenizer)"
         "\nor --model NAME from the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en (pip install 'knnmt[hub]')."
         "\nMarian, FSMT, BART, mBART, M2M100, NLLB and Pegasus run on our own transformer, other sequence-to-sequence"
-        "\nmodels by transformers' (pip install 'knnmt[transformers]'). A multilingual model needs both"
+        "\nmodels run on transformers (pip install 'knnmt[transformers]'). A multilingual model needs both"
         "\nlanguages, such as --source-lang de --target-lang en."
     )

@@ -20,8 +20,10 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Run the model on a cluster of Ray: local (this machine), auto (the cluster that it belongs "
-        "to), HOST:PORT or ray://HOST:PORT.",
+        help=(
+            "Run the model on a Ray cluster: local (this machine), auto (the cluster of this machine), HOST:PORT "
+            "or ray://HOST:PORT."
+        ),
         show_default=False,
         rich_help_panel=MACHINE,
     ),
@@ -53,8 +55,10 @@ Storage = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="With --ray, where machines share no file system: a place such as s3://bucket/place through which workers "
-        "hand over what they made.",
+        help=(
+            "With --ray, if the machines share no file system: a URL such as s3://bucket/place through which "
+            "workers return their results."
+        ),
         show_default=False,
     ),
 ]
@@ -67,7 +71,7 @@ def cluster_of(
     threads: int | None,
     storage: str | None = None,
 ) -> Cluster | None:
-    """The cluster that options ask for, or None."""
+    """The cluster that the options name, or None."""
     if address is None:
         idle = workers is None and gpus_per_worker is None and storage is None
         check(idle, "--workers, --gpus-per-worker and --storage need --ray ADDRESS")

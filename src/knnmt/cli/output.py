@@ -51,7 +51,7 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
     try:
         yield file
     except BaseException:
-        with suppress(OSError):  # a full disk refuses what is left once more; the first time is what is told
+        with suppress(OSError):  # a full disk fails again here; the first error is the one to report
             file.close()
         raise
     file.close()
@@ -59,7 +59,7 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is printed before a translation. n_best: translations per line; above 1, the line's number is printed"""
+    """What is printed before a translation. n_best: translations per line; if above 1, the line's number is printed"""
 
     scores: bool = False
     review: bool = False
@@ -93,13 +93,13 @@ def write_all(
         print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
         if waiting := finished.done - done:
             print(
-                f"knnmt: {waiting} more were translated but not written, because earlier lines were not done; a "
-                "smaller --window leaves fewer",
+                f"knnmt: {waiting} more were translated but not written, because earlier lines were not done; with "
+                f"a smaller --window there are fewer",
                 file=sys.stderr,
             )
         raise typer.Exit(130) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone, which is not an error
         raise typer.Exit(141) from None
     except OSError as error:
         raise StorageError(
@@ -128,6 +128,6 @@ def _match_score(translation: Translation) -> str:
 
 
 def _known(translation: Translation) -> tuple[str, str]:
-    """How much of the source is covered, and how sure the translation is."""
+    """How much of the source is covered, and the certainty of the translation."""
     covered = "-" if translation.coverage is None else f"{100 * translation.coverage.covered:.0f}"
     return covered, "-" if translation.certainty is None else str(translation.certainty)

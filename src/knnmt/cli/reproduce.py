@@ -20,56 +20,62 @@ from knnmt.evaluation.comet import Comet
 
 
 def reproduce(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="A directory for all that is produced, and report.md.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A directory for all results and report.md.")],
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Holds a directory for each domain, with train.*, dev.* and, if there is one, test.*, in any format "
-            "that `knnmt build` reads.",
+            help=(
+                "A directory with a subdirectory for each domain, which has train.*, dev.* and optionally test.*, "
+                "in any format of `knnmt build`."
+            ),
             show_default=False,
         ),
     ] = None,
     domains: Annotated[
-        str | None, typer.Option(help="Names with commas between.  [default: all there are]", show_default=False)
+        str | None, typer.Option(help="Names separated by commas.  [default: all]", show_default=False)
     ] = None,
     train_pairs: Annotated[int, typer.Option(min=0, help="Training pairs of each domain; 0 for all.")] = 0,
-    sentences: Annotated[int, typer.Option(min=0, help="Sentences of each domain that are reported; 0 for all.")] = 0,
+    sentences: Annotated[int, typer.Option(min=0, help="Reported sentences of each domain; 0 for all.")] = 0,
     blocks: Annotated[str, typer.Option(help="A: as published. B: ours.")] = "A,B",
     systems: Annotated[
         str | None,
         typer.Option(
-            help="Rows, as patterns such as 'A/*,B/knn', in the order that they are made in.  [default: all]",
+            help="Rows, as patterns such as 'A/*,B/knn'; they are made in this order.  [default: all]",
             show_default=False,
         ),
     ] = None,
-    without: Annotated[str | None, typer.Option(help="Rows to leave out, in the same way.", show_default=False)] = None,
+    without: Annotated[str | None, typer.Option(help="Rows to leave out, as patterns.", show_default=False)] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Leave out rows that only refine a table.")] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="Block B searches every key, which needs no FAISS.")] = False,
-    quality: Annotated[bool, typer.Option("--quality/--no-quality", help="Translate what is scored.")] = True,
-    speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure speed; on a quiet machine.")] = True,
-    speed_sentences: Annotated[int, typer.Option(min=1, help="Sentences that speed is measured on.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of it, in which systems take turns.")] = 3,
-    batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
+    exact: Annotated[bool, typer.Option("--exact", help="Search every key in block B, which needs no FAISS.")] = False,
+    quality: Annotated[bool, typer.Option("--quality/--no-quality", help="Translate and score.")] = True,
+    speed: Annotated[
+        bool, typer.Option("--speed/--no-speed", help="Measure speed. The machine should be idle.")
+    ] = True,
+    speed_sentences: Annotated[int, typer.Option(min=1, help="Sentences for measuring speed.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of measuring speed; systems take turns in each.")] = 3,
+    batch_sizes: Annotated[
+        str, typer.Option(help="Numbers of sentences decoded together, separated by commas.")
+    ] = "1,8,16",
     minutes: Annotated[
-        float | None, typer.Option(help="Begin no other stage after so long.", show_default=False)
+        float | None, typer.Option(help="Start no further stage after this time.", show_default=False)
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="After a stage that fails go on with others; its traceback is printed.")
+        bool, typer.Option("--keep-going", help="If a stage fails, print its traceback and continue with the others.")
     ] = False,
     stores: Annotated[
         Path | None, typer.Option(help="Where the stores go.  [default: OUTPUT/stores]", show_default=False)
     ] = None,
-    produce_only: Annotated[bool, typer.Option("--produce-only", help="Make no report.")] = False,
+    produce_only: Annotated[bool, typer.Option("--produce-only", help="Do not make the report.")] = False,
     report_only: Annotated[
-        bool, typer.Option("--report-only", help="Report what was produced, here or on another machine.")
+        bool, typer.Option("--report-only", help="Only make the report, from results of this or another machine.")
     ] = False,
     comet_python: Annotated[
         Path | None,
         typer.Option(
-            help="Score the main results with COMET, too: the interpreter of an environment with unbabel-comet "
-            "(docs/evaluation.md).",
+            help=(
+                "Also score the main results with COMET: the Python interpreter of an environment with "
+                "unbabel-comet (docs/evaluation.md)."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -87,9 +93,9 @@ def reproduce(
 ) -> None:
     """Reproduce the tables and figures of the paper.
 
-    Builds the stores of each domain, tunes each system on text that is not reported (a half of dev where there is no
-    test.*), translates with each, measures speed, and writes report.md with plots, the paper's numbers beside ours.
-    If interrupted, rerun the command; it resumes. Producing and reporting can run on different machines. With --ray,
+    The command builds the stores of each domain, tunes each system on text that is not reported (half of dev if there
+    is no test.*), translates with each, measures speed, and writes report.md with plots and the paper's numbers. If
+    interrupted, rerun the command; it resumes. Producing and reporting can run on different machines. With --ray,
     domains are produced side by side, and speed is measured here at the end.
 
     Examples:
@@ -106,7 +112,7 @@ def reproduce(
     check(not (produce_only and report_only), "give one of --produce-only and --report-only, or neither for both")
     left = 0
     if not report_only:
-        check(data is not None, "--data is missing: a directory with a directory for each domain")
+        check(data is not None, "--data is missing: give a directory with a subdirectory for each domain")
         with heavy_imports():
             from knnmt.reproduction.config import ReproductionConfig, names_in, numbers_in
             from knnmt.reproduction.domains_as_tasks import produce_on

@@ -1,4 +1,4 @@
-"""The options of retrieval, made from the one description that settings have (`retrieval/settings.py`)."""
+"""The options of retrieval, made from the only description of the settings (`retrieval/settings.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knnmt.retrieval.settings import Description, RetrievalSettings, described, 
 
 
 def takes_retrieval_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for every setting of retrieval, where its parameter `settings` stands."""
+    """Give a command an option for every setting of retrieval, in place of its parameter `settings`."""
     options = [_parameter(option, name) for option, name in spelled().items()]
     parameters: list[inspect.Parameter] = []
     for each in typed_parameters(command):
@@ -37,7 +37,7 @@ def takes_retrieval_settings(command: Callable[..., None]) -> Callable[..., None
 
 
 def options_of(settings: RetrievalSettings) -> list[str]:
-    """The options that were given, as they are written."""
+    """The options that were given, as typed."""
     return [f"--{option}" for option, name in spelled().items() if name in settings.given()]
 
 

@@ -1,4 +1,4 @@
-"""`knnmt serve` and `knnmt serve-key`: domains behind HTTP, and the keys that open them."""
+"""`knnmt serve` and `knnmt serve-key`: serve domains over HTTP, and make API keys."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ def serve(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="Settings in TOML; what is given here counts before them.", show_default=False),
+        typer.Option(
+            "--config", help="A TOML file with settings. Options take precedence over it.", show_default=False
+        ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             "-m",
-            help="A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the one that the first "
-            "store was built with]",
+            help=(
+                "A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the model that built "
+                "the first store]"
+            ),
             show_default=False,
         ),
     ] = None,
@@ -45,33 +49,36 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen.  [default: 127.0.0.1]", show_default=False)] = None,
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen on.  [default: 127.0.0.1]", show_default=False)
+    ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="0 for any that is free.  [default: 8500]", show_default=False),
+        typer.Option(min=0, max=65535, help="The port; 0 for any free one.  [default: 8500]", show_default=False),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A directory for domains that requests make.  [default: none can be made]", show_default=False
+            help="A directory for domains that requests make.  [default: requests cannot make domains]",
+            show_default=False,
         ),
     ] = None,
     keys: Annotated[
         Path | None,
         typer.Option(
-            help="The file of API keys (see knnmt serve-key).  [default: everybody may do everything]",
+            help="A file of API keys (see knnmt serve-key).  [default: no key is needed]",
             show_default=False,
         ),
     ] = None,
     open_to_all: Annotated[
-        bool, typer.Option("--open-to-all", help="Listen to other machines though there are no keys.")
+        bool, typer.Option("--open-to-all", help="Accept requests from other machines without keys.")
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
+        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda if available]", show_default=False)
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="As of knnmt translate.  [default: float32 on a CPU, float16 on cuda]", show_default=False),
+        typer.Option(help="As in `knnmt translate`.  [default: float32 on a CPU, float16 on cuda]", show_default=False),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
@@ -79,9 +86,9 @@ def serve(
 ) -> None:
     """Serve datastores over HTTP.
 
-    Requests of all domains are translated together. Corrections that are sent to a domain last when they are answered,
-    and the next request uses them. Only this machine can ask, unless --host says otherwise; then there must be keys.
-    SIGTERM and Ctrl-C end it when what was asked for is done.
+    The service decodes the texts of all requests together, whatever their domain. When it confirms a correction, the
+    correction is stored, and the next request uses it. By default only this machine can send requests. With another
+    --host, the service needs --keys. After SIGTERM or Ctrl-C it finishes the running requests and ends.
 
     Examples:
 
@@ -112,7 +119,7 @@ def serve(
     from knnmt.service.config import ServiceConfig, read_config
 
     settings = ServiceConfig(**given) if config is None else read_config(config, given)
-    warnings.simplefilter("ignore", KnnmtWarning)  # answers have them
+    warnings.simplefilter("ignore", KnnmtWarning)  # answers contain the warnings
     with heavy_imports():
         from knnmt.service.running import run
         from knnmt.service.service import Service
@@ -126,23 +133,24 @@ def serve(
 
 
 def serve_key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys; made where it is not there yet.")],
-    name: Annotated[str, typer.Argument(help="Whose key it is: a-z, 0-9, _ and -.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys. It is created if necessary.")],
+    name: Annotated[str, typer.Argument(help="The name of the key: a-z, 0-9, _ and -.")],
     role: Annotated[
-        str, typer.Option(help="translate; write: corrections, too; admin: making and deleting domains, too.")
+        str, typer.Option(help="translate; write (also corrections); or admin (also make and delete domains).")
     ] = "translate",
     domains: Annotated[
         list[str] | None,
         typer.Option("--domain", help="Only for this domain; can be repeated.  [default: all]", show_default=False),
     ] = None,
     per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Most requests a minute.  [default: any number]", show_default=False)
+        int | None,
+        typer.Option(min=1, help="At most this many requests per minute.  [default: any number]", show_default=False),
     ] = None,
 ) -> None:
     """Make an API key for `knnmt serve` and print it.
 
-    The file keeps a hash of it alone: nobody can find it out later. To take a key back, delete its entry in the file; a
-    service that runs notices.
+    The file keeps only a hash, so the key cannot be shown again. To revoke a key, delete its entry from the file; a
+    running service notices.
 
     Example:
 
@@ -158,5 +166,5 @@ def serve_key(
 def _named(given: str) -> tuple[str, Path]:
     name, parted, path = given.partition("=")
     if not (name and parted and path):
-        raise SettingError(f"--store {given}: expected NAME=STORE, as software=projekt.store")
+        raise SettingError(f"--store {given}: expected NAME=STORE, such as software=projekt.store")
     return name, Path(path)

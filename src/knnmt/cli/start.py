@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def heavy_imports() -> Iterator[None]:
-    """Import PyTorch with the garbage collector off, because it would scan many permanent objects for nothing."""
+    """Import PyTorch with the garbage collector off, because it would scan many permanent objects in vain."""
     gc.disable()
     try:
-        # An import that Ctrl-C breaks off half-way fails in ways of its own.
+        # An import that Ctrl-C interrupts half-way fails in odd ways.
         with timing.stage("import"), Interrupts() as interrupts, interrupts.shielded(), loading("torch", TORCH_SPINS):
             yield
         gc.freeze()

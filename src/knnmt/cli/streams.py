@@ -1,6 +1,6 @@
 """Standard output and error of a command: control characters are made visible, and lost output is noticed.
 
-Text of memories comes to the terminal in many ways: origins, error messages, warnings. All of it goes through here.
+Text of memories reaches the terminal in many ways: origins, error messages, warnings. All of it passes through here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from knnmt.corpus.visible import visible_lines
 
 
 class OutputLost(Exception):  # noqa: N818 - a reader that went away is no error
-    """Standard output cannot be written any more. This is no OSError, which would be taken for an error of a file."""
+    """Standard output can no longer be written. It is not an OSError, which would look like an error of a file."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
@@ -34,13 +34,13 @@ def noticing_loss() -> Iterator[None]:
 
 
 class _Guarded(io.TextIOWrapper):
-    """A standard stream that passes on nothing that would act on a terminal.
+    """A standard stream that passes on nothing that acts on a terminal.
 
-    unguarded: the same stream for those who draw, or write data for another program
+    unguarded: the same stream, for drawing and for data to other programs
     """
 
     def __init__(self, stream: io.TextIOWrapper, may_be_lost: bool) -> None:
-        # Where text is said to be ASCII, nobody chose that; click would write UTF-8 too, past this stream.
+        # An ASCII encoding is never a choice; click would also write UTF-8, bypassing this stream.
         encoding = "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
         super().__init__(
             cast("IO[bytes]", stream.buffer),
@@ -68,7 +68,7 @@ class _Guarded(io.TextIOWrapper):
 
 def guard_streams() -> None:
     """Guard both streams. Streams that the caller closed are opened again, and fail when used."""
-    # Without them, the next file that is opened would be taken for standard output.
+    # Without them, the next opened file would become standard output.
     for number, name, unusable in ((0, "stdin", os.O_WRONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             _nothing(number, unusable)
@@ -91,7 +91,7 @@ def flush_output() -> None:
             sys.stdout.flush()
             unguarded(sys.stdout).flush()
     except OutputLost:
-        _nothing(sys.stdout.fileno(), os.O_WRONLY)  # or the interpreter would try again, and complain
+        _nothing(sys.stdout.fileno(), os.O_WRONLY)  # or the interpreter would try again and print an error
         raise
 
 

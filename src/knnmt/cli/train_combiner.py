@@ -1,4 +1,4 @@
-"""`knnmt train-combiner`: how much each neighbour weighs, learnt from development text."""
+"""`knnmt train-combiner`: learn from development text how much each neighbour weighs."""
 
 from __future__ import annotations
 
@@ -22,55 +22,62 @@ if TYPE_CHECKING:
     from knnmt.fitting.combiner_rows import CombinerRows
     from knnmt.fitting.combiner_training import CombinerTraining, Judged
 
-_TRAINING = 0.8  # the other part of what does not report says when to stop
-_NEIGHBOURS = 32  # that fading λ may choose its k from
+_TRAINING = 0.8  # the rest of the text for learning decides when to stop
+_NEIGHBOURS = 32  # the k that fading λ may have
 _NAMES = {"alone": "the model alone", "fading": "fading λ", "trained": "the combiner"}
 
 
 def train_combiner(
     store: StoreArgument,
     development: Annotated[
-        Path, typer.Option("--dev", help="Pairs like the text to come, not in the store, in any memory format.")
+        Path,
+        typer.Option(
+            "--dev", help="Pairs like the text to translate, in any memory format. The store must not hold them."
+        ),
     ],
     method: Annotated[
         str, typer.Option(help="meta-k, robust or kernel-smoothed.", metavar="METHOD", show_default=True)
     ] = "robust",
-    updates: Annotated[int, typer.Option(min=1, help="At most; it ends when validation grows no better.")] = 5000,
+    updates: Annotated[
+        int, typer.Option(min=1, help="At most this many updates; training ends when validation no longer improves.")
+    ] = 5000,
     seed: Annotated[int, typer.Option(help="The same seed trains the same combiner.")] = 0,
     k: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Neighbours a step.  [default: 8, as published; kernel-smoothed: 16]", show_default=False
+            min=1, help="Neighbours per step.  [default: 8, as published; kernel-smoothed: 16]", show_default=False
         ),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
-            help="Take T and the way to search from this profile.  [default: the store's]", show_default=False
+            help="Take T and the kind of search from this profile.  [default: the store's]", show_default=False
         ),
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to learn from, and to report, of DEV.")] = 1000,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Learn from at most this many pairs of DEV, and report at most this many.")
+    ] = 1000,
     all_dev: Annotated[
         bool,
-        typer.Option("--all-dev", help="Learn from all of DEV and report validation: where a test set is elsewhere."),
+        typer.Option("--all-dev", help="Learn from all of DEV and report validation, if you have a separate test set."),
     ] = False,
     keep_known: KeepKnown = False,
-    save: Annotated[bool, typer.Option(help="Save the combiner, in the place of an earlier one of its method.")] = True,
+    save: Annotated[bool, typer.Option(help="Save the combiner in place of an earlier one of its method.")] = True,
     exact: Exact = False,
     model: ModelOfStore = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Train a network that weighs neighbours: a combiner. It says λ, too.
+    """Train a combiner, a network that weighs neighbours. It also predicts λ.
 
-    The methods are those of Adaptive kNN-MT (meta-k), Robust kNN-MT and Kernel-Smoothed kNN-MT. The neighbours of DEV
-    are searched for once and kept, so that training takes seconds. `knnmt translate -d STORE --combiner robust` then
-    uses the combiner, which is kept in the store's directory and belongs to the k, T and search that it was trained
-    for.
+    The methods are those of Adaptive kNN-MT (meta-k), Robust kNN-MT and Kernel-Smoothed kNN-MT. The command searches
+    for the neighbours of DEV once and keeps them, so training takes seconds. `knnmt translate -d STORE --combiner
+    robust` then uses the combiner. It is saved in the store's directory, and works with the k, T and search that it was
+    trained for.
 
-    DEV is divided by a hash of its sources: one half teaches (a fifth of it says when to stop), the other is reported,
-    as losses in nats a token. Beside the combiner stands λ that fades, tuned on the same pairs. A combiner is worth its
-    while where it loses less, and where it does no harm to text of another kind, which it never saw.
+    A hash of the sources divides DEV. One half trains the combiner (a fifth of it decides when to stop). The other half
+    is reported, as losses in nats per token, beside those of a fading λ that was tuned on the same pairs. A combiner is
+    useful if it loses less, and if it does no harm to other kinds of text, which it never saw.
 
     Examples:
 
@@ -86,7 +93,7 @@ def train_combiner(
     text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     teaching, validating = divide(text.tuning, _TRAINING)
     if not teaching or not validating:
-        raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more")
+        raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more pairs")
     with heavy_imports():
         from dataclasses import replace
 
@@ -123,8 +130,8 @@ def train_combiner(
         training, validation, reported = parts[0], parts[1], parts[-1]
         how = "the whole store" if retrieval.segments is None else f"{retrieval.segments} segments of each source"
         typer.echo(
-            f"positions   {len(training):,} teach, {len(validation):,} validate, {len(reported):,} are reported; "
-            f"k {retrieval.k} of {how}, T {retrieval.temperature:.4g}\n\nupdates  validation"
+            f"positions   {len(training):,} for training, {len(validation):,} for validation, {len(reported):,} "
+            f"reported; k {retrieval.k} of {how}, T {retrieval.temperature:.4g}\n\nupdates  validation"
         )
         fading = best_fading(training, retrieval.segments)
         trained = train(memory.opened, training, validation, retrieval, fading, config, _say)
@@ -149,4 +156,4 @@ def _report(trained: CombinerTraining, rows: CombinerRows) -> None:
     for name, loss in losses.items():
         typer.echo(f"{_NAMES[name]:<36}{loss:8.4f} {math.exp(loss):11.3f}")
     if losses["trained"] > losses["fading"]:
-        typer.echo("note        this combiner is worse than λ that fades, which commands use unasked")
+        typer.echo("note        this combiner is worse than fading λ, the default")

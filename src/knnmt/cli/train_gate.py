@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from knnmt.fitting.gate_training import Epoch, GateText, Training
     from knnmt.retrieval.gate import TrainedGate
 
-_TRAINING = 0.8  # the other part of what does not report says when to stop
+_TRAINING = 0.8  # the rest of the text for learning decides when to stop
 _ALPHAS = (0.25, 0.5, 0.75)
 
 
@@ -127,15 +127,15 @@ def train_gate(
                 )
         training, validation, reported = parts[0], parts[1], parts[-1]
         typer.echo(
-            f"positions   {len(training):,} teach, {len(validation):,} validate, {len(reported):,} are reported; "
-            f"k {retrieval.k}, T {retrieval.temperature:.4g}\n\nepoch  training  validation"
+            f"positions   {len(training):,} for training, {len(validation):,} for validation, {len(reported):,} "
+            f"reported; k {retrieval.k}, T {retrieval.temperature:.4g}\n\nepoch  training  validation"
         )
         trained = train(memory.opened, training, validation, retrieval, config, _say)
         before = earlier_like(trained.gate, opened)
         stays = _report(trained, reported, before)
         if stays:
             typer.echo(
-                f"kept        {opened.path / FILE} as it was, because it loses less; remove it to replace it anyway"
+                f"kept        {opened.path / FILE} unchanged, because it loses less; remove it to replace it anyway"
             )
         elif save:
             trained.gate.write(opened.path)
@@ -148,8 +148,9 @@ def _say(epoch: Epoch) -> None:
 
 
 def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bool:
-    """Losses of the reported text, and what thresholds do to it, by both readings of α; True where an earlier gate of
-    the same kind loses less.
+    """Losses of the reported text, and the effect of thresholds, for both readings of α.
+
+    Returns True if an earlier gate of the same kind loses less.
     """
     from knnmt.fitting.gate_training import judge_thresholds
 
@@ -158,7 +159,7 @@ def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bo
         "fixed": f"fixed λ {trained.fixed:.2f}",
         "fading": "fading λ",
         "gate": "the gate's λ, every step searched",
-        "before": "λ of the gate that was there",
+        "before": "λ of the earlier gate",
     }
     typer.echo(f"chosen      epoch {trained.gate.record.epochs}\n\n{'reported':<36}{'loss':>8} {'perplexity':>11}")
     losses = trained.losses(text)
@@ -173,7 +174,7 @@ def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bo
                 f"{alpha:4.2f}: {rule:<12}{each.searched:8.1%} {each.gate:9.4f} {each.chance:11.4f} "
                 f"{each.chance_fading:21.4f}"
             )
-    typer.echo("(--gate takes λ > α, as the paper says; the numbers in its tables grow with α, as by λ > 1 - α)\n")
+    typer.echo("(--gate takes λ > α, as the paper says; the numbers in its tables grow with α, as with λ > 1 - α)\n")
     if losses["gate"] > losses["alone"]:
         typer.echo("note        this gate is worse than no memory at all; train it with more pairs or more epochs")
     return losses["gate"] > losses.get("before", math.inf)

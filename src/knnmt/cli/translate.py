@@ -122,8 +122,8 @@ def translate(
             "--review",
             help="Print before each translation, separated by tabs: its kind (exact match, repaired match, with "
             "memory, model alone), the match score, the percentage of the source that the memory's segments "
-            "cover (if search is by segment), and the percentage of the translation that is likely to stay (if "
-            "the store was tuned).",
+            "cover (if search is by segment), and the percentage of the translation that is likely to need no "
+            "change (if the store was tuned).",
         ),
     ] = False,
     jsonl: Annotated[
@@ -189,7 +189,7 @@ def translate(
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda or cuda:N.  [default: cuda where there is one]",
+            help="cpu, cuda or cuda:N.  [default: cuda if available]",
             show_default=False,
             rich_help_panel=DECODING,
         ),
@@ -282,9 +282,9 @@ def translate(
     because of that.
 
     Documents are recognised by their content, then by their name. Units without a translation are translated and marked
-    for review, as the format does it. Everything else stays as it is. A unit that fails stays untranslated, a message
-    names it, and the exit status is 1. If interrupted, rerun the command; it resumes. Documents of other formats
-    (tables, RTF and so on) fail with an error, because their mark-up would be translated like text.
+    for review, in the way of the format. Everything else stays as it is. A unit that fails stays untranslated, a
+    message names it, and the exit status is 1. If interrupted, rerun the command; it resumes. Documents of other
+    formats (tables, RTF and so on) fail with an error, because their mark-up would be translated like text.
 
     Examples:
 
@@ -352,7 +352,7 @@ def translate(
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
     total = len(texts) if texts else count_lines(files, plain)
     warnings.simplefilter("always", KnnmtWarning)
-    warnings.simplefilter("ignore", NoTranslationWarning)  # said with the number of the line
+    warnings.simplefilter("ignore", NoTranslationWarning)  # reported with the number of the line
 
     with timing.record() if timings else nullcontext() as record:
         languages = (source_language, target_language)
@@ -361,7 +361,7 @@ def translate(
 
         if timings:
             translator.statistics.hit_distances = Counter()
-        # A bar has no place on a terminal that shows the translations themselves.
+        # A bar does not fit on a terminal that shows the translations themselves.
         shown = output is not None or not sys.stdout.isatty()
         with open_output(output) as out, tally("translating", total, "lines", shown) as finished:
             lines = texts or lines_of(files, plain)
@@ -395,7 +395,7 @@ def translate(
 
 
 def _languages(model: str | None, source: str | None, target: str | None, datastore: Path | None) -> tuple[str, str]:
-    """Those given, else the memory's, else the model's."""
+    """The given languages, or else the memory's, or else the model's."""
     if datastore is not None:
         from knnmt.datastore.store import Datastore
 
@@ -407,16 +407,18 @@ def _languages(model: str | None, source: str | None, target: str | None, datast
 def _languages_if_known(
     model: str | None, source: str | None, target: str | None, datastore: Path | None
 ) -> tuple[str | None, str | None]:
-    """Those given, else the memory's, else the model's where it has two; None where documents have to say them."""
+    """The given languages, or else the memory's, or else the model's if it has two; None if documents have to state
+    them.
+    """
     if datastore is not None:
         return _languages(model, source, target, datastore)
     own = languages_of_model(model or DEFAULT_MODEL, None, None)
-    # One alone is nothing but a default of a model of many languages.
+    # A single one is only a default of a multilingual model.
     return (source, target) if None in own else (source or own[0], target or own[1])
 
 
 def _kept_tags(tags: str, protect: bool) -> Tags:
-    """What counts as a tag, where it can be said."""
+    """What counts as a tag; raise an error if tags are not kept."""
     if tags != "auto" and not protect:
         raise SettingError(f"--tags {tags} says what --protect keeps: leave --no-protect out")
     for known in TAGS:
@@ -436,7 +438,7 @@ def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path
 
 
 def matches_taken_over(exact: str | None, threshold: int | None, datastore: Path | None) -> dict[str, Any]:
-    """The settings of matches that are taken over. Wrong ones raise an error before a model is loaded."""
+    """The settings of matches that are taken from the memory. Wrong ones raise an error before a model is loaded."""
     if datastore is None:
         return {}
     taking = MatchConfig(cast("Any", exact or "use"), threshold or 100)
@@ -470,13 +472,13 @@ def load(
 
 
 def count_lines(files: list[Path] | None, plain: bool) -> int | None:
-    """The number of lines, if it can be known. Input that cannot be read fails before the model is loaded."""
+    """The number of lines, if it can be known. Unreadable input fails before the model is loaded."""
     if not files:
-        with suppress(OSError):  # a standard input that is no file of the system
+        with suppress(OSError):  # a standard input that is not a file of the system
             if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
                 _look_at_standard_input(plain)
         return None
-    # What comes through a pipe comes once, and cannot be counted first.
+    # Data from a pipe comes once, and cannot be counted first.
     counts = [sum(1 for _ in read_lines(file, plain)) for file in files if file.is_file()]
     return sum(counts) if len(counts) == len(files) else None
 

@@ -180,7 +180,7 @@ def tune(
         from knnmt.evaluation.plotting import new_figure
         from knnmt.evaluation.tuning import tune as tune_store
     if plot is not None:
-        new_figure()  # what is missing shows before the work
+        new_figure()  # fail before the work
     with ends_with("the store keeps the profiles it had", store / SETTINGS, "the profiles are saved"):
         found = tune_store(
             opened,
@@ -209,11 +209,11 @@ def tune(
 
 
 def _prepare_place(stem: Path) -> None:
-    """Make the directory of a figure and see that it can be written to: before the work, not after it."""
+    """Make the directory of a figure and check that it is writable, before the work."""
     from knnmt.datastore.publication import storage_errors
 
     if not stem.name:
-        raise SettingError(f"--plot needs the beginning of a file's name, got {str(stem)!r}")
+        raise SettingError(f"--plot needs a file name without its ending, got {str(stem)!r}")
     with storage_errors(stem):
         stem.parent.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=stem.parent).close()

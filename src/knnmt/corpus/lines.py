@@ -24,7 +24,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         if len(line) > MAX_LINE_BYTES:
             raise InputError(
                 f"{name}, line {number}: expected lines of text, found one of more than {MAX_LINE_BYTES >> 20} MiB. "
-                "Is it text at all, and are its lines ended by line feeds?"
+                "Is it text, and do its lines end with line feeds?"
             )
         yield line
 

@@ -98,7 +98,7 @@ def _sides(
         if not config.unfinished:
             report.skip(f"state {segment.state}")
             return None
-        report.note(f"state {segment.state}, taken as asked")
+        report.note(f"state {segment.state}, included on request")
     return source, target
 
 
@@ -113,7 +113,7 @@ def _direction(unit: etree._Element, config: ReadingConfig, report: ReadingRepor
     if way is None:
         return f"file is {described}", False
     if None in found.values():
-        report.note(f"file is {described}, taken as asked")
+        report.note(f"file is {described}, included on request")
     if way == "swapped":
         report.note(f"file is {described}, sides swapped")
     return None, way == "swapped"

@@ -1,1 +1,1 @@
-"""Searching for hypotheses: greedy and beam loops over an engine."""
+"""Search for hypotheses: greedy and beam loops over an engine."""

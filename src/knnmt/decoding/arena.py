@@ -1,8 +1,8 @@
-"""Where batches are decoded on a GPU: memory that stays, and the steps recorded over it.
+"""Arenas, in which batches are decoded on a GPU: persistent memory, and the steps that were recorded over it.
 
-A step of a small model is some hundred small operations, which a GPU finishes faster than a host can ask for them one
-by one. Shapes and addresses are the same for many steps, so the operations are recorded once as a CUDA graph and
-replayed as one.
+A step of a small model consists of a few hundred small operations, which a GPU finishes faster than a host can issue
+them one by one. Shapes and addresses are the same for many steps, so the operations are recorded once as a CUDA graph
+and replayed as one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 
 from knnmt.engine.fixed_state import RecordingEngine
 
-_USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
+_USES_BEFORE_RECORDING = 2  # by then everything is loaded that a recording must not load
 _MAX_RECORDINGS = 256
-_SOURCE_STEP = 128  # arenas grow by so many source positions, so that they seldom have to
-MAX_TURNS = 16  # tokens of a sentence that a step computes together, where tokens are drafted
+_SOURCE_STEP = 128  # arenas grow by this many source positions, so that they seldom have to grow
+MAX_TURNS = 16  # tokens of a sentence that a step computes together if tokens are drafted
 _recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
 
 def size_for(sentences: int) -> int:
-    """The sentences of a step that decodes so many: few different sizes, at most half as many again as needed."""
+    """The number of sentences of a step for so many: one of few sizes, at most half as many again as needed."""
     size = 1
     while size < sentences:
         if size % 2 == 0 and 3 * size // 2 >= sentences:
@@ -38,9 +38,9 @@ def size_for(sentences: int) -> int:
 
 
 class Recorded:
-    """Work in an arena that is replayed once it has been done a few times. It must always be the same work.
+    """Work in an arena that is replayed after it has been done a few times. It must always be the same work.
 
-    work: is given the engine and the arena; if it held them, an engine that nobody uses any more would keep its memory
+    work: is given the engine and the arena; if it held them, an unused engine would keep its memory
     """
 
     def __init__(self, work: Callable[[RecordingEngine, Arena], None]) -> None:
@@ -69,13 +69,14 @@ class Recorded:
 
 
 class Arena:
-    """Memory for the decoding of one batch after another, with the steps recorded over it.
+    """Memory for decoding one batch after another, with the steps that were recorded over it.
 
-    sources, lengths: (sentences, source) and (sentences,), token ids of what is translated, and how many are real
+    sources, lengths: (sentences, source) and (sentences,), token ids of the sources, and how many are real
     tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
-    generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), where tokens are drafted: how
-        many there are, 1 where a sentence is done, and the tokens that may come next
-    chosen: (sentences, numbers), what a step found, for the host: see `knnmt.decoding.recorded` and `recorded_drafts`
+    generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), if tokens are drafted: how many
+        tokens there are, 1 if a sentence is done, and the tokens that may come next
+    chosen: (sentences, numbers), the result of a step, for the host: see `knnmt.decoding.recorded` and
+        `recorded_drafts`
     """
 
     def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
@@ -98,20 +99,20 @@ class Arena:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """For how many sentences of how many tokens there is room."""
+        """The number of sentences, and of tokens in each, that fit."""
         return self.memory.sentences, self.memory.source
 
     def grow(self, capacity: int) -> None:
-        """Room for more slots. What was recorded is of other memory, and goes, and with it its pool."""
+        """Make room for more slots. Recordings over the old memory are dropped, together with its pool."""
         larger = self.memory.larger(capacity)
         if self.stream is not None:
-            self.stream.synchronize()  # or others could be given the old memory while it is still read
+            self.stream.synchronize()  # otherwise others could get the old memory while it is still read
         self.memory = larger
         self._kept.clear()
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What was made for a key; the one longest unused makes room for a new one."""
+        """The object that was made for a key. A new one replaces the one that was unused for longest."""
         if key in self._kept:
             self._kept[key] = self._kept.pop(key)
         else:
@@ -121,13 +122,13 @@ class Arena:
         return self._kept[key]
 
     def keep(self, rows: Tensor, source: int, used: int) -> None:
-        """Sentence i goes on as rows[i] was."""
+        """Sentence i continues as rows[i]."""
         self.memory.keep(rows, source, used)
         for each in (self.tokens, self.scores, self.generated, self.ended, self.draft):
             each[: len(rows)] = each[rows]
 
     def send(self, sentences: int, step: int) -> Sent:
-        """Begin to copy what a step chose to the host; two may be under way."""
+        """Start to copy the result of a step to the host; two copies may be under way."""
         place = self._on_host[step % 2][:sentences]
         place.copy_(self.chosen[:sentences], non_blocking=True)
         arrived = torch.cuda.Event() if self.cuda else None  # type: ignore[no-untyped-call]
@@ -137,7 +138,7 @@ class Arena:
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
-        """All work within goes to the arena's own stream, after what was asked for before."""
+        """All work within goes to the arena's own stream, after earlier work."""
         if self.stream is None:
             yield
             return
@@ -145,12 +146,12 @@ class Arena:
         try:
             with torch.cuda.stream(self.stream):
                 yield
-        finally:  # after an error the arena goes, and others could be given its memory while it is still in use
+        finally:  # after an error the arena is dropped, and others could get its memory while it is still in use
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Work within may go on beside what comes after it, until `join`."""
+        """Work within may run beside later work, until `join`."""
         if self.beside is None:
             yield
             return
@@ -159,7 +160,7 @@ class Arena:
             yield
 
     def join(self) -> None:
-        """Wait on the device for what went on aside."""
+        """Wait on the device for the work of `aside`."""
         if self.beside is not None:
             torch.cuda.current_stream(self.beside.device).wait_stream(self.beside)
 
@@ -172,7 +173,7 @@ class Sent:
         self._arrived = arrived
 
     def wait(self) -> npt.NDArray[np.int32]:
-        """Them, once they are there."""
+        """Wait for the numbers and return them."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._place.numpy()
@@ -183,8 +184,9 @@ def _holds(shape: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _joined(shape: tuple[int, int], others: list[tuple[int, int]]) -> tuple[int, int]:
-    """A shape that holds those of other arenas as well, but for what would be much larger than either: few long
-    sentences and many short ones have arenas of their own.
+    """A shape that also holds those of other arenas, unless it would be much larger than either:
+
+    few long sentences and many short ones have separate arenas.
     """
     for other in others:
         both = max(shape[0], other[0]), max(shape[1], other[1])
@@ -197,7 +199,7 @@ _lock = threading.Lock()
 
 
 class Arenas:
-    """Those of one model that nobody is in."""
+    """The arenas of one model that are not in use."""
 
     def __init__(self) -> None:
         self.free: list[Arena] = []
@@ -205,7 +207,7 @@ class Arenas:
 
 @contextmanager
 def arena_for(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Arena]:
-    """An arena that nobody else is in, kept with the weights for the next batch. A larger one replaces smaller ones."""
+    """An arena that nobody else uses, kept with the weights for the next batch. A larger one replaces smaller ones."""
     arenas = engine.kept(Arenas).free
     shape = size_for(sentences), -(-source // _SOURCE_STEP) * _SOURCE_STEP
     with _lock:
@@ -222,5 +224,5 @@ def arena_for(engine: RecordingEngine, sentences: int, width: int, capacity: int
         arena = Arena(engine, shape[0], width, capacity, shape[1])
     with arena.on_stream():
         yield arena
-    with _lock:  # not after an error: what was being recorded then is lost, and its memory with it
+    with _lock:  # not after an error: the recording and its memory are lost then
         arenas.append(arena)

@@ -1,4 +1,4 @@
-"""A batch while it is being decoded, which is what greedy and beam search have in common."""
+"""A batch while it is decoded: what greedy and beam search have in common."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from knnmt.retrieval.retriever import BatchRetrieval
 class Batch(Generic[State]):
     """Sentences with `width` running hypotheses each; a sentence that is done leaves.
 
-    sources: which source each sentence of the batch is
+    sources: the source of each sentence of the batch
     tokens: (sentences, width), the newest token of each hypothesis
     history: (sentences, width, generated so far)
     scores: (sentences, width), sums of log-probabilities
-    rows, base: (sentences, width, generated so far), where evidence is recorded: the row of its step that each token
-        came from, and the model's own log-probability of it
+    rows, base: (sentences, width, generated so far), if evidence is recorded: the row of its step that each token came
+        from, and the model's own log-probability of it
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Batch(Generic[State]):
         return scores, log_probabilities
 
     def ended(self, sentences: Tensor, parents: Tensor, tokens: Tensor, scores: Tensor) -> list[Hypothesis]:
-        """The hypotheses that end by adding these tokens to these rows, (n,) each, with the scores given."""
+        """The hypotheses that end when these tokens are added to these rows, (n,) each, with the given scores."""
         prefixes = self.history[sentences, parents].tolist()
         ends = zip(prefixes, tokens.tolist(), scores.tolist(), strict=True)
         found = [Hypothesis((*prefix, token), score) for prefix, token, score in ends]
@@ -92,7 +92,7 @@ class Batch(Generic[State]):
         return dict(zip(self.sources, self.history[:, 0].tolist(), strict=True))
 
     def follow(self, parents: Tensor, tokens: Tensor, scores: Tensor) -> None:
-        """Row w of a sentence goes on from its row parents[:, w] with tokens[:, w]; (sentences, width) each."""
+        """Row w of a sentence continues its row parents[:, w] with tokens[:, w]; (sentences, width) each."""
         if self.records:
             sentences = torch.arange(len(tokens), device=tokens.device)[:, None].expand_as(tokens)
             rows, base = self._origins(sentences.flatten(), parents.flatten(), tokens.flatten())
@@ -106,7 +106,7 @@ class Batch(Generic[State]):
             self.state.reorder(parents)
 
     def keep(self, open_: Sequence[int]) -> None:
-        """Only these sentences of the batch go on."""
+        """Continue only with these sentences of the batch."""
         if len(open_) == len(self.sources):
             return
         kept = with_gaps_filled(open_)
@@ -119,7 +119,7 @@ class Batch(Generic[State]):
             self.rows, self.base = self.rows[kept], self.base[kept]
 
     def _origins(self, sentences: Tensor, parents: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of the last step that tokens were chosen from, and the model's own log-probabilities of them."""
+        """The rows of the last step from which tokens were chosen, and the model's own log-probabilities of them."""
         width = self._log_probabilities.shape[1]
         rows = sentences * width + parents
         scores = self._log_probabilities.view(-1, self._log_probabilities.shape[-1])
@@ -128,6 +128,6 @@ class Batch(Generic[State]):
 
 
 def _continued(history: Tensor, parents: Tensor, new: Tensor) -> Tensor:
-    """history (sentences, width before, length), of which each row takes up its parent's; new (sentences, width)."""
+    """history (sentences, width before, length), of which each row takes its parent's; new (sentences, width)."""
     ancestry = history.gather(1, parents[..., None].expand(-1, -1, history.shape[-1]))
     return torch.cat([ancestry, new[..., None]], dim=-1)

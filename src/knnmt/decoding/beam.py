@@ -1,9 +1,9 @@
-"""Beam search that finds what `transformers`' own finds: same candidates, same length penalty, same stopping.
+"""Beam search with the results of `transformers`' own: same candidates, same length penalty, same stopping.
 
-At each step the 2 x beam best continuations of a sentence are looked at, so that enough remain when some end. Those
-that end and stand among the best `beam` are finished hypotheses; the best that do not end go on. A sentence is done
-when `beam` hypotheses are finished and no running one can come before the worst of them any more, or when nothing
-that it could go on with is possible. A sentence of which that holds from the start has no hypothesis.
+Each step looks at the 2 x beam best continuations of a sentence, so that enough remain when some end. Those that end
+and are among the best `beam` are finished hypotheses; the best that do not end continue. A sentence is done when `beam`
+hypotheses are finished and no running one can still beat the worst of them, or when no continuation is possible. A
+sentence that is impossible from the start has no hypothesis.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Finished:
 
     def add(self, ended: Hypothesis) -> None:
         """ended: with the sum of its log-probabilities as score"""
-        if not math.isfinite(ended.score):  # made of forbidden tokens only, where nothing else was left
+        if not math.isfinite(ended.score):  # made of forbidden tokens only, if nothing else was left
             return
         scored = replace(ended, score=ended.score / len(ended.tokens) ** self._config.length_penalty)
         insort(self.hypotheses, scored, key=lambda hypothesis: -hypothesis.score)
         del self.hypotheses[self._config.beam :]
 
     def closed(self, best_running: float, length: int) -> bool:
-        """Whether the running hypotheses, `length` tokens long, can be given up."""
+        """Whether the running hypotheses, of `length` tokens, can be given up."""
         config = self._config
-        if best_running == float("-inf"):  # whatever comes after an impossible token is impossible
+        if best_running == float("-inf"):  # whatever follows an impossible token is impossible
             return True
         if len(self.hypotheses) < config.beam:
             return False
@@ -87,7 +87,7 @@ def beam_search(
                     break
 
                 # The best candidates that did not end, in order of their scores. After a forced token there is one;
-                # impossible ones beside it would be searched for, and would count among the steps of their sentence.
+                # impossible ones beside it would be searched for, and would count as steps of their sentence.
                 forced = length == 1 and config.forced_first_token is not None
                 going = best.masked_fill(ends, float("-inf")).topk(1 if forced else beam).indices
                 batch.follow(parents.gather(1, going), tokens.gather(1, going), best.gather(1, going))

@@ -1,8 +1,8 @@
-"""Beam search for translations that must have something: Post and Vilar 2018, Hu et al. 2019.
+"""Beam search for translations with required content: Post and Vilar 2018, Hu et al. 2019.
 
-Beside each hypothesis runs what it has of all that is required (`knnmt.decoding.requirements`). The beam is shared
-among the numbers of what is met, so that hypotheses which have more of it are not given up for likelier ones that have
-less. At each step a hypothesis goes on with its likeliest tokens, and with those that begin or go on with something.
+Each hypothesis tracks how much of the required content it has (`knnmt.decoding.requirements`). The beam is divided by
+the number of met requirements, so that hypotheses with more of them are not dropped for likelier ones with fewer. At
+each step a hypothesis continues with its likeliest tokens, and with those that start or continue a requirement.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from knnmt.retrieval.retriever import BatchRetrieval
 
 _COMPACT_EVERY = 16
 _NEVER = float("-inf")
-_MAX_MORE_HYPOTHESES = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
+_MAX_MORE_HYPOTHESES = 16  # hypotheses beyond the beam: two for each requirement, at most this many
 _PATIENCE = 4  # tokens
-_SLACK = 16  # tokens that a translation may have beside twice those of its source and all that is required
+_SLACK = 16  # tokens of a translation beyond twice those of its source and all that is required
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def constrained_search(
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
 ) -> list[list[Hypothesis]]:
-    """Hypotheses for each source that have all that it requires, at most `config.n_best`, best first; may be none."""
-    # A sentence has as many tokens and hypotheses at most as it would have alone; the rest of its rows is impossible.
+    """Hypotheses with all that each source requires, at most `config.n_best`, best first; there may be none."""
+    # A sentence has at most as many tokens and hypotheses as it would have alone; the rest of its rows is impossible.
     configs = [
         replace(
             config,
@@ -108,13 +108,13 @@ def constrained_search(
 
 
 class _Rows:
-    """The hypotheses of one sentence, and how far each is."""
+    """The hypotheses of one sentence, and the progress of each."""
 
     def __init__(self, required: Requirements, progress: list[Fulfilment]) -> None:
         self.required, self.progress = required, progress
 
     def candidates(self, continuations: Iterable[tuple[float, int, int]]) -> list[_Candidate]:
-        """Those of some continuations (score, row, token) that are allowed, best first, each once."""
+        """The allowed ones of some continuations (score, row, token), best first, without duplicates."""
         found: dict[tuple[int, int], _Candidate] = {}
         for score, parent, token in continuations:
             if score == _NEVER or score != score or (parent, token) in found:
@@ -127,9 +127,10 @@ class _Rows:
     def shared(self, candidates: Sequence[_Candidate], width: int) -> list[_Candidate]:
         """The best of each share of the beam in turn, until the beam is full.
 
-        Those that have met as much are in three shares: between things, at the first token of one, and further inside.
-        There the one that is furthest comes first: what was begun costs more with every token, and would else be given
-        up for what begins anew. The shares with the best hypotheses and those with most met come first by turns.
+        Hypotheses that have met as much are in three shares: between requirements, at the first token of one, and
+        further inside. There the furthest one comes first: a requirement costs more with every token, and would
+        otherwise be given up for a new start. The shares with the best hypotheses and those with most met come first in
+        turn.
         """
         shares: dict[tuple[int, int], list[tuple[int, _Candidate]]] = {}
         for candidate in candidates:  # best first
@@ -147,7 +148,7 @@ class _Rows:
         return sorted(chosen, key=lambda candidate: -candidate.score)
 
     def follow(self, chosen: Sequence[_Candidate], width: int) -> None:
-        """Go on with what was chosen; rows that nothing is left for are as at the beginning, and impossible."""
+        """Continue with the chosen ones; rows without one are as at the beginning, and impossible."""
         self.progress = [candidate.progress for candidate in chosen]
         self.progress += [self.required.begin()] * (width - len(chosen))
 
@@ -155,10 +156,10 @@ class _Rows:
 def _restrict(
     log_probabilities: Tensor, scores: Tensor, sentences: Sequence[_Rows], only: Tensor, joins: Tensor, end: int
 ) -> list[list[tuple[float, int, int]]]:
-    """Make tokens impossible that are not allowed, in place; what begins or goes on with something: score, row, token.
+    """Make forbidden tokens impossible, in place; return what starts or continues a requirement: score, row, token.
 
     log_probabilities (sentences, width, vocabulary); scores (sentences, width); only (sentences, vocabulary), tokens
-    that stand nowhere else; joins (vocabulary,)
+    that may occur nowhere else; joins (vocabulary,)
     """
     places = [
         (i, row, token)
@@ -191,7 +192,7 @@ def _restrict(
 def _likeliest(scores: Tensor, log_probabilities: Tensor, count: int) -> list[list[tuple[float, int, int]]]:
     """The likeliest continuations of every row of each sentence: score, row, token.
 
-    Those of a sentence as a whole would all be of rows that have little of what is required.
+    Those of a sentence as a whole would all come from rows that have met little.
     """
     sentences, width, vocabulary = log_probabilities.shape
     rows = log_probabilities.reshape(-1, 1, vocabulary)
@@ -238,10 +239,10 @@ def _closed(
     source: int,
     config: DecodingConfig,
 ) -> bool:
-    """Whether what is going on can be given up: as many are finished as are asked for, and none can become better.
+    """Whether running hypotheses can be given up: enough are finished, and none can become better.
 
-    What lacks something still is likelier than all that has it, and would be followed for ever: it counts while it is
-    no longer than translations are.
+    A hypothesis that still lacks something is likelier than all complete ones, and would be followed for ever: it
+    counts only up to the usual length of a translation.
     """
     if len(finished.hypotheses) < config.n_best:
         return False

@@ -1,6 +1,6 @@
 """Tokens that a checkpoint's settings force or forbid, applied to log-probabilities in place.
 
-Log-probabilities are not normalised again afterwards, as in `transformers`.
+As in `transformers`, log-probabilities are not normalised again afterwards.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ class Constraints:
         return bool(self._sequences)
 
     def forces(self, generated: int) -> bool:
-        """Whether the token after `generated` ones is a given one."""
+        """Whether the token after `generated` ones is forced."""
         return self.at(generated)[0] is not None
 
     def at(self, generated: int) -> tuple[int | None, bool, tuple[int, ...]]:
-        """All that is forced and forbidden after so many tokens, but for sequences: steps alike in this are alike."""
+        """Everything that is forced and forbidden after so many tokens, except sequences.
+
+        Steps with equal values are alike.
+        """
         config = self._config
         token = config.forced_first_token if generated == 0 else None
         if generated == config.max_tokens - 1 and config.forced_last_token is not None:
@@ -42,8 +45,10 @@ class Constraints:
         return token, generated < config.min_tokens, config.suppressed_tokens
 
     def apply(self, log_probabilities: Tensor, generated: int, history: Tensor | None) -> None:
-        """log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far), which only
-        suppressed sequences need.
+        """Force and forbid tokens, in place.
+
+        log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far), which is only
+        needed for suppressed sequences
         """
         config = self._config
         for beginning, last in self._sequences:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from knnmt.native import library
 
-_BLOCK = 100  # columns that `in_pytorch` looks at together
+_BLOCK = 100  # columns that `in_pytorch` examines together
 
 
 def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -31,7 +31,7 @@ def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) ->
 def best_tokens(log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """The best token of each row and its log-probability, (rows,) each; log_probabilities (rows, vocabulary).
 
-    Where two are as good, the first.
+    If two are equal, the first counts.
     """
     native = library()
     if native is None or log_probabilities.device.type != "cpu" or log_probabilities.dtype != torch.float32:
@@ -45,10 +45,10 @@ def best_tokens(log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What `best_continuations` finds; where two are as good, any of them may come first. What is no number is as bad
-    as what is impossible, and so are those that stand in a block with it.
+    """The same as `best_continuations`; equal ones may come in any order.
 
-    Exact, and faster than one large top-k: the `count` best numbers lie in the `count` blocks with the best maxima.
+    NaN counts as impossible, and so do the others in its block. Exact, and faster than one large top-k: the `count`
+    best numbers are in the `count` blocks with the best maxima.
     """
     _, width, vocabulary = log_probabilities.shape
     whole = vocabulary // _BLOCK * _BLOCK
@@ -73,5 +73,5 @@ def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[T
 
 
 def _possible(scores: Tensor) -> Tensor:
-    """Scores with -inf for what is no number, which a top-k would put first."""
+    """Scores with -inf in place of NaN, which a top-k would put first."""
     return scores.nan_to_num(float("-inf"), float("inf"), float("-inf"))

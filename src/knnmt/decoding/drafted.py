@@ -1,10 +1,10 @@
-"""Greedy search in strides: tokens drafted from the memory, and all of them verified by one pass of the decoder.
+"""Greedy search with drafts: tokens are drafted from the memory, and one pass of the decoder verifies all of them.
 
-Where a memory helps, the translation follows one of its segments for several tokens. The tokens that follow the entries
-of the last token are therefore the draft of the next ones. One pass of the decoder computes the distributions after all
-of them. Drafted tokens are accepted up to the first that greedy search would not have chosen; its own choice takes that
-one's place. The tokens are those of `greedy.greedy_search`. Each sentence drafts for itself, as far as it pays: as far
-as the entries agree and λ says that the memory knows the text.
+If a memory helps, the translation follows one of its segments for several tokens. The draft therefore consists of the
+tokens that follow the entries of the last token. One pass of the decoder computes the distributions after all of them.
+Drafted tokens are accepted up to the first that greedy search would not have chosen; its own choice replaces that one.
+So the tokens are those of `greedy.greedy_search`. Each sentence drafts separately, as far as it pays: as far as the
+entries agree and λ says that the memory knows the text.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from knnmt.retrieval.own_entries import Drafting
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _MAX_DRAFT = 15  # tokens of a sentence
-_VOTERS = 16  # entries, at most, that are asked what comes next
-_ROW_COST = 0.08  # of each drafted token, in terms of a pass with one token of one sentence
-_SPEED = 1.4  # at which a batch is translated thanks to drafts: what a pass could bring instead
+_VOTERS = 16  # entries, at most, that vote for the next token
+_ROW_COST = 0.08  # of each drafted token, relative to a pass with one token of one sentence
+_SPEED = 1.4  # the typical speed-up by drafts: what a pass could gain instead
 
 
 def least_chance(sentences: int) -> float:
-    """How probable a drafted token must be to bring more than it costs, in a pass of so many sentences."""
+    """The lowest probability at which a drafted token gains more than it costs, in a pass of so many sentences."""
     return _SPEED * sentences * _ROW_COST / (1 + _ROW_COST * max(sentences - 1, 0))
 
 
 def certainty(weight: float) -> float:
-    """How probable the next token is that all entries name, if λ was so large: measured on text of several domains."""
+    """The probability of the next token that all entries name, given λ; measured on text of several domains."""
     return min(1.0, 0.05 + 1.3 * weight)
 
 
@@ -49,7 +49,9 @@ def certainty(weight: float) -> float:
 class _Sentence:
     """A sentence that is being translated.
 
-    source: its number among the sources; last: the decoder's next input; drafted: as in `Hypothesis`
+    source: its number among the sources
+    last: the decoder's next input
+    drafted: as in `Hypothesis`
     """
 
     source: int
@@ -62,13 +64,14 @@ class _Sentence:
     ended: bool = False
 
     def room(self, most: int) -> int:
-        """How many tokens may be drafted if the sentence has so many tokens at most."""
+        """How many tokens may be drafted if the sentence may have at most so many tokens."""
         return 0 if self.ended or self.lost else max(most - len(self.generated) - 1, 0)
 
     def take(self, gains: Sequence[float], tokens: Sequence[int], end: int, max_tokens: int) -> int:
-        """Go on with the tokens of a pass up to the first that was not drafted; how many turns of it these took.
+        """Take the tokens of a pass up to the first that was not drafted. Return how many turns were used.
 
-        gains: what each adds to the score; tokens (turns,), the choice after each of the draft's
+        gains: what each adds to the score
+        tokens (turns,): the choice after each of the draft's
         """
         for turn, (gain, token) in enumerate(zip(gains, tokens, strict=True)):
             if not isfinite(gain):
@@ -93,7 +96,7 @@ def drafted_search(
     found: Found = unheard,
     growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
-    """As `greedy.greedy_search`, with drafts. steps: of the retrieval, whose sentences have segments of their own"""
+    """Like `greedy.greedy_search`, with drafts. steps: of the retrieval, in which each sentence has its own segments"""
     end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
     constraints = Constraints(config, end, engine.device)
     encoded = engine.encode(sources)
@@ -165,7 +168,7 @@ def _leading(running: Sequence[_Sentence]) -> dict[int, list[int]]:
 def _constrain(
     constraints: Constraints, log_probabilities: Tensor, offsets: Tensor, running: Sequence[_Sentence]
 ) -> None:
-    """Force and forbid tokens; log_probabilities (rows, vocabulary), offsets (rows,), of sentence after sentence."""
+    """Force and forbid tokens; log_probabilities (rows, vocabulary), offsets (rows,), sentence after sentence."""
     lengths = [len(each.generated) + turn for each in running for turn in range(len(each.draft) + 1)]
     if not constraints.sequences and len({constraints.at(length) for length in set(lengths)}) == 1:
         constraints.apply(log_probabilities, lengths[0], None)

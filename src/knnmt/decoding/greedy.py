@@ -24,7 +24,7 @@ def greedy_search(
     found: Found = unheard,
     growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
-    """One hypothesis for each source, in a list of its own, as `beam_search` does; none where none is possible."""
+    """One hypothesis for each source, in a list as in `beam_search`; an empty list if none is possible."""
     end = engine.special_tokens.end
     batch = Batch(engine, sources, config, retrieval)
     results: list[list[Hypothesis]] = [[] for _ in sources]

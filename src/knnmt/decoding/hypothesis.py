@@ -1,4 +1,4 @@
-"""What a search returns."""
+"""The results of a search."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 class Hypothesis:
     """One translation as token ids.
 
-    tokens: generated ids, the end token included where there is one
+    tokens: generated ids, including the end token if there is one
     score: sum of log-probabilities over length ** length_penalty
-    rows, base: where evidence is recorded, for each token the row of its step that it was chosen from, and the model's
-        own log-probability of it
-    drafted: where tokens are drafted from the memory, whether each came in one pass with the token before it
+    rows, base: if evidence is recorded, for each token the row of its step that it was chosen from, and the model's own
+        log-probability of it
+    drafted: if tokens are drafted from the memory, whether each came in one pass with the token before it
     """
 
     tokens: tuple[int, ...]
@@ -25,11 +25,11 @@ class Hypothesis:
 
 
 Found = Callable[[int, list[Hypothesis]], None]
-"""Is called with the number of a sentence and its hypotheses as soon as it is done, while others are decoded."""
+"""Is called with the number of a sentence and its hypotheses when it is done, while others are still decoded."""
 
 Growing = Callable[[Callable[[], dict[int, list[int]]]], None]
-"""Is called now and then while sentences are decoded, with what gives the best tokens so far of each, by its number."""
+"""Is called from time to time during decoding, with a function that returns the best tokens of each sentence so far."""
 
 
 def unheard(_sentence: int, _hypotheses: list[Hypothesis]) -> None:
-    """Wait for all."""
+    """Ignore results until all are done."""

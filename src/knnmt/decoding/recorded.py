@@ -1,8 +1,8 @@
-"""Beam search on a GPU: the same search as `knnmt.decoding.beam`, in steps of fixed shape that can be replayed.
+"""Beam search on a GPU: the search of `knnmt.decoding.beam`, in steps of fixed shape that can be replayed.
 
-All sentences keep their beams from the first step on; where only one hypothesis is possible, the others have a score of
--inf. A sentence that is done goes on as a blank until enough are done to go on with fewer. The host looks at what a
-step chose while the device is at the next one.
+All sentences have their full beams from the first step on; if only one hypothesis is possible, the others have a score
+of -inf. A sentence that is done continues as a blank until enough are done to continue with a smaller step. The host
+looks at the result of a step while the device computes the next one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from knnmt.retrieval.retriever import BatchRetrieval
 _NEVER = float("-inf")
 MIN_SLOTS = 128
 _SOURCE_STEP = 32
-SHRINKING = 4  # a step becomes smaller by this factor once so many sentences are done: few sizes, recorded soon
+SHRINKING = 4  # once so many sentences are done, a step shrinks by this factor: few sizes, recorded soon
 
 
 def recorded_search(
@@ -49,12 +49,12 @@ def recorded_search(
 
 
 def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequence[int]], size: int) -> int:
-    """Run the encoder for so many sentences, blanks counted; how many source positions there are.
+    """Run the encoder for so many sentences, including blanks. Return the number of source positions.
 
     Blanks are sources of one token, so that nothing in them is undefined.
     """
     longest = max(len(source) for source in sources)
-    # Few different lengths; but for padding, too, there must be positions.
+    # Few different lengths; even if all is padding, there must be positions.
     positions = min(-(-longest // _SOURCE_STEP) * _SOURCE_STEP, max(longest, engine.max_positions))
     padded = np.full((size, positions), engine.special_tokens.padding)
     lengths = np.ones(size, dtype=np.int64)
@@ -72,9 +72,11 @@ def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequenc
 class _FixedBatch:
     """A batch in an arena.
 
-    size: sentences of a step, blanks counted; extent: slots that a step looks at; source: source positions
+    size: sentences of a step, including blanks
+    extent: slots that a step looks at
+    source: source positions
     used: slots taken
-    source_of: (size,), which source each sentence is, -1 where it is done or there never was one
+    source_of: (size,), the source of each sentence, -1 if it is done or never existed
     history: (size, width, chosen so far), on the host
     """
 
@@ -89,7 +91,7 @@ class _FixedBatch:
     ) -> None:
         self._engine, self._arena, self._config, self._retrieval = engine, arena, config, retrieval
         self._found = found
-        self._told = engine.special_tokens  # which are part of what is recorded, and differ with the languages
+        self._told = engine.special_tokens  # part of the recording, and different for each language
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
         self._extent, self._used = MIN_SLOTS, 0
@@ -140,30 +142,30 @@ class _FixedBatch:
         arena.kept((shape, self._told, constraints.at(generated), steps), recorded)(self._engine, arena)
         self._used += self._config.beam
         if forced and generated == 0:
-            # One hypothesis is possible; the others become like it, so that they say nothing else of the sentence.
+            # Only one hypothesis is possible; the others become copies of it, so that they add nothing.
             tokens = arena.tokens[: self._size]
             tokens.copy_(tokens[:, :1].clone().expand_as(tokens))
 
     def _make_extent(self, slots: int) -> None:
-        """See to it that so many more slots can be written to."""
+        """Make sure that so many more slots can be written."""
         if self._used + slots <= self._extent <= self._arena.memory.capacity:
             return
         if self._used:
             self._used = self._arena.memory.compact(self._size, self._used)
-        while self._used + 8 * slots > self._extent:  # not too full, or the next time would come soon
+        while self._used + 8 * slots > self._extent:  # not too full, or it would soon be necessary again
             self._extent *= 2
         if self._extent > self._arena.memory.capacity:
             self._arena.grow(self._extent)
 
     def _look_at(self, chosen: npt.NDArray[np.int32], length: int) -> None:
-        """Take in on the host what a step chose: hypotheses that ended, sentences that are done."""
+        """Read the result of a step on the host: hypotheses that ended, sentences that are done."""
         width, last = self._config.beam, length == self._config.max_tokens
         best = chosen[:, : 2 * width].view(np.float32)
         parents, tokens = chosen[:, 2 * width : 4 * width], chosen[:, 4 * width : 6 * width]
         going = chosen[:, 6 * width : 7 * width].astype(np.int64)
         running = self._source_of >= 0
         if self._retrieval is not None and not self._constraints.forces(length - 1):
-            first = length == 1 + self._constraints.forces(0)  # with one hypothesis a sentence
+            first = length == 1 + self._constraints.forces(0)  # with one hypothesis per sentence
             rows = int(running.sum()) * (1 if first else width)
             self._retrieval.statistics.count(rows, rows, 0, first)
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
@@ -181,7 +183,10 @@ class _FixedBatch:
         self._history = np.concatenate([before, tokens[..., None]], axis=2)
 
     def _keep_running(self) -> int:
-        """Go on with the sentences that are not done, the rest of a smaller step blanks; how many there are."""
+        """Continue with the sentences that are not done, and blanks for the rest of a smaller step.
+
+        Return their number.
+        """
         rows = np.flatnonzero(self._source_of >= 0)
         size = self._size // SHRINKING
         if 0 < len(rows) <= size:
@@ -192,7 +197,7 @@ class _FixedBatch:
             moved = torch.from_numpy(kept).to(self._engine.device)
             self._arena.keep(moved, self._source, self._used)
             if self._recorded is not None:
-                self._recorded.keep(moved, self._arena.kept)
+                self._recorded.keep(moved, len(rows), self._arena.kept)
         return len(rows)
 
 
@@ -200,7 +205,7 @@ class _FixedBatch:
 
 
 def _begin(engine: RecordingEngine, arena: Arena, sentences: int, source: int) -> None:
-    """Run the encoder over the arena's sources, and put one empty hypothesis in front of each."""
+    """Run the encoder over the arena's sources, and start each with one empty hypothesis."""
     padded = torch.arange(source, device=engine.device) >= arena.lengths[:sentences, None]
     mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
     states = engine.encode_padded(arena.sources[:sentences, :source], mask[:, None, None])
@@ -218,9 +223,9 @@ def _advance(
     generated: int,
     retrieval: RecordedSteps | None,
 ) -> None:
-    """A step of beam search for the first sentences of the arena: the search of `knnmt.decoding.beam`.
+    """A step of beam search for the first sentences of the arena, as in `knnmt.decoding.beam`.
 
-    generated: tokens before, as far as `Constraints.at` tells such numbers apart
+    generated: number of earlier tokens, as far as `Constraints.at` distinguishes them
     """
     tokens, scores = arena.tokens[: state.sentences], arena.scores[: state.sentences]
     beam = state.width

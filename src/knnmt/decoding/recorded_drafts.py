@@ -1,8 +1,9 @@
 """Greedy search with drafts on a GPU: the search of `knnmt.decoding.drafted`, in steps of fixed shape.
 
 A step computes a few tokens of every sentence: the newest one, and some that follow it in the memory. The device itself
-decides which of them count and what is drafted next, so sentences go on by different lengths and the host never waits.
-It looks at what a step chose while the device is at the next one, and says how many tokens the one after that computes.
+decides which of them count and what is drafted next, so sentences advance by different lengths and the host never
+waits. The host looks at the result of a step while the device computes the next one, and chooses how many tokens the
+step after that computes.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSte
 from knnmt.retrieval.retriever import BatchRetrieval
 
 TURNS = (1, 2, 4, 8, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
-_TURN_COST, _ROW_COST = 0.15, 0.0007  # of more tokens than one, and of each row, in terms of a step of one sentence
-_LIKELY = 0.5  # chance of a draft that ends a sentence from which on the host waits: a step in vain costs more
+_TURN_COST, _ROW_COST = 0.15, 0.0007  # of more than one token, and of each row, relative to a step of one sentence
+_LIKELY = 0.5  # the chance that a draft ends a sentence above which the host waits: a useless step costs more
 _NEVER = float("-inf")
 
 
@@ -42,14 +43,14 @@ def recorded_drafts(
     recorded: RecordedRetrieval,
     found: Found = unheard,
 ) -> list[list[Hypothesis]]:
-    """As `greedy.greedy_search`. recorded: of the retrieval, whose sentences have segments of their own"""
+    """Like `greedy.greedy_search`. recorded: of the retrieval, in which each sentence has its own segments"""
     longest = max(len(source) for source in sources)
     with torch.inference_mode(), arena_for(engine, len(sources), 1, MIN_SLOTS, longest) as arena:
         return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search()
 
 
 def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
-    """How many tokens of a sentence make a step of so many sentences worth most.
+    """The number of tokens per sentence that makes a step of so many sentences most efficient.
 
     chances: (sentences,), of each drafted token of those that are not done
     """
@@ -61,10 +62,12 @@ def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
 class _DraftedBatch:
     """A batch in an arena.
 
-    size: sentences of a step, blanks counted; extent: slots that a step looks at; source: source positions
-    source_of: (size,), which source each sentence is, -1 where it is done or there never was one
+    size: sentences of a step, including blanks
+    extent: slots that a step looks at
+    source: source positions
+    source_of: (size,), the source of each sentence, -1 if it is done or never existed
     tokens, drafted, scores: of each source, so far, as in `Hypothesis`
-    chances, ends: (size,), how probable the first token of the next draft is, and after how many tokens of it the
+    chances, ends: (size,), the probability of the first token of the next draft, and after how many of its tokens the
         sentence would end, as far as the host knows
     """
 
@@ -130,12 +133,12 @@ class _DraftedBatch:
         return [Hypothesis(tuple(tokens), score, drafted=tuple(self._drafted[source]))]
 
     def _likely_done(self, turns: int) -> bool:
-        """Whether a step of so many turns, which is under way, probably ends all sentences."""
+        """Whether a running step of so many turns probably ends all sentences."""
         running = self._source_of >= 0
         return bool(np.all((self._ends[running] < turns) & (self._chances[running] >= _LIKELY)))
 
     def _begin_with(self, token: int) -> None:
-        """A first token that is forced: nothing is retrieved for it, and it adds nothing to scores."""
+        """Take a forced first token: nothing is retrieved for it, and it adds nothing to scores."""
         work = partial(_take_in, state=self._state(), token=token)
         key = ("told", self._engine.special_tokens, self._size, self._extent, self._source, token)
         self._arena.kept(key, lambda: Recorded(work))(self._engine, self._arena)
@@ -170,7 +173,7 @@ class _DraftedBatch:
         return TurnState(arena.memory, up_to, self._source, arena.generated[: self._size], self._engine.max_positions)
 
     def _look_at(self, chosen: npt.NDArray[np.int32], turns: int) -> None:
-        """Take in on the host what a step chose."""
+        """Read the result of a step on the host."""
         gains = chosen[:, 3 + turns : 3 + 2 * turns].view(np.float32).tolist()
         tokens, taken = chosen[:, 3 : 3 + turns].tolist(), chosen[:, 0].tolist()
         end, most = self._engine.special_tokens.end, self._config.max_tokens
@@ -206,7 +209,7 @@ class _DraftedBatch:
         statistics.count(rows, rows, 0, first=False)
 
     def _keep_running(self) -> None:
-        """Go on with the sentences that are not done, the rest of a smaller step blanks."""
+        """Continue with the sentences that are not done, and blanks for the rest of a smaller step."""
         rows = np.flatnonzero(self._source_of >= 0)
         size = self._size // SHRINKING
         if not 0 < len(rows) <= size:
@@ -218,14 +221,14 @@ class _DraftedBatch:
         moved = torch.from_numpy(kept).to(self._engine.device)
         self._arena.keep(moved, self._source, self._extent)
         self._arena.ended[len(rows) : size] = 1
-        self._recorded.keep(moved, self._arena.kept)
+        self._recorded.keep(moved, len(rows), self._arena.kept)
 
 
 # What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
 
 
 def _take_in(engine: RecordingEngine, arena: Arena, state: TurnState, token: int) -> None:
-    """The decoder's step before a token that is forced."""
+    """The decoder's step before a forced token."""
     tokens = arena.tokens[: state.sentences]
     engine.step(state, tokens[..., None])
     tokens.fill_(token)
@@ -248,7 +251,7 @@ def _advance(
 
 
 class _Choice:
-    """What greedy search takes of several steps of each sentence, and what it drafts next: see take.cu."""
+    """Decides which of several steps greedy search takes for each sentence, and what it drafts next: see take.cu."""
 
     def __init__(self, engine: RecordingEngine, config: DecodingConfig, sentences: int, turns: int) -> None:
         self._config, self._end = config, engine.special_tokens.end
@@ -295,7 +298,7 @@ class _Choice:
         )
 
     def _told(self, arena: Arena, k: int, vocabulary: int) -> Tensor:
-        """The numbers of take.cu, brought to the device before anything is recorded."""
+        """The constants of take.cu, on the device before anything is recorded."""
         if self._numbers is None:
             forced = -1 if self._config.forced_last_token is None else self._config.forced_last_token
             shapes = [self._turns, k, arena.draft.shape[1], arena.chosen.shape[1]]
@@ -313,7 +316,7 @@ class _Choice:
         retrieval: RecordedSteps,
         vocabulary: int,
     ) -> None:
-        """The same as take.cu. Sentences that are done go on in the arena, but nothing looks at them."""
+        """The same as take.cu. Sentences that are done continue in the arena, but are ignored."""
         config, sentences, turns = self._config, self._sentences, self._turns
         draft, generated, ended = arena.draft[:sentences], arena.generated[:sentences], arena.ended[:sentences]
         places = generated[:, None] + self._ahead

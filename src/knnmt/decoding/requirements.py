@@ -1,4 +1,4 @@
-"""What a hypothesis must have, followed token by token beside it: a trie of the required sequences, and what was met.
+"""What a hypothesis must have, tracked token by token: a trie of the required sequences, and what was met.
 
     between     any token that may stand outside of what is required, or the first of something that is not met yet
     inside      the next token of what was begun. What only consists of ordinary tokens so far may be given up again
@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Something that must be there: one of several token sequences.
+    """Required content: one of several token sequences.
 
-    times: how often, and no more than that unless its tokens may stand anywhere
-    joined_before, joined_after: it may stand right after a word or a closing mark, and a word may go on with it
+    times: how often, and no more often unless its tokens may occur anywhere
+    joined_before, joined_after: whether it may directly follow a word or a closing mark, and whether a word may
+        continue it
     """
 
     sequences: tuple[tuple[int, ...], ...]
@@ -32,9 +33,9 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How tokens stand beside others, (vocabulary,) each.
+    """How tokens join others, (vocabulary,) each.
 
-    joins: begins with a letter or digit that goes on with the word before
+    joins: starts with a letter or digit that continues the word before
     spaced: a space comes before it
     closing: a space has to come after it
     """
@@ -46,11 +47,12 @@ class Words:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A beginning of required sequences.
+    """A prefix of required sequences.
 
-    depth: how many tokens
-    below: requirements with a sequence that goes through here; ends: those with one that ends here
-    ordinary: all its tokens may stand anywhere
+    depth: its number of tokens
+    below: requirements with a sequence that passes through here
+    ends: requirements with a sequence that ends here
+    ordinary: whether all its tokens may occur anywhere
     """
 
     depth: int = 0
@@ -62,10 +64,10 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Fulfilment:
-    """How far a hypothesis is.
+    """The progress of a hypothesis.
 
     met: how often each requirement is met
-    node: what it is inside of, the root where nothing was begun
+    node: the node inside a requirement, or the root outside
     last: its last token, -1 before the first
     """
 
@@ -75,12 +77,12 @@ class Fulfilment:
 
 
 class Requirements:
-    """All that one sentence requires.
+    """All requirements of one sentence.
 
-    only: (vocabulary,), tokens that may only stand in what is required
-    length_penalty: what the search's is multiplied by. Where what is required is unlikely wherever it stands, a mean
-        over tokens favours long hypotheses, which append it to all that was said without it
-    total: how much there is to be met
+    only: (vocabulary,), tokens that may only occur in required content
+    length_penalty: a factor for that of the search. If required content is unlikely everywhere, a mean over tokens
+        favours long hypotheses, which append it to a text that was complete without it
+    total: the number of requirements to meet
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Requirements:
                 node.ends.append(number)
 
     def begin(self) -> Fulfilment:
-        """Before the first token."""
+        """The state before the first token."""
         return Fulfilment((0,) * len(self.required), self._root)
 
     def is_met(self, progress: Fulfilment) -> bool:
@@ -114,12 +116,12 @@ class Requirements:
         return all(count >= each.times for count, each in zip(met, self.required, strict=True))
 
     def share(self, progress: Fulfilment) -> tuple[int, int]:
-        """Which share of the beam a hypothesis competes in: how much is met, how many tokens it is further."""
+        """The share of the beam in which a hypothesis competes: how much is met, and how many tokens it is further."""
         met = self._settled(progress)
         return sum(met), progress.node.depth if met == progress.met else 0
 
     def advancing(self, progress: Fulfilment) -> list[int]:
-        """The tokens that begin or go on with something that is not met yet."""
+        """The tokens that start or continue a requirement that is not met yet."""
         node = progress.node
         tokens = [] if node is self._root else [t for t, child in node.children.items() if self._open(child, progress)]
         if node is self._root or node.ordinary or self._ended(progress) is not None:
@@ -128,17 +130,17 @@ class Requirements:
         return [token for token in tokens if self.after(progress, token) is not None]
 
     def only_advances(self, progress: Fulfilment) -> bool:
-        """Whether something was begun that must be gone on with."""
+        """Whether a requirement was started that must be continued."""
         node = progress.node
         return node is not self._root and not node.ordinary and self._ended(progress) is None
 
     def must_not_join(self, progress: Fulfilment) -> bool:
-        """Whether the next token may not go on with the word before it."""
+        """Whether the next token may not continue the word before it."""
         ended = self._ended(progress)
         return ended is not None and not progress.node.ordinary and not self.required[ended].joined_after
 
     def after(self, progress: Fulfilment, token: int) -> Fulfilment | None:
-        """How far it is after one more token; None where the token is not allowed."""
+        """The progress after one more token; None if the token is not allowed."""
         node = progress.node
         if node is self._root:
             return self._between(progress, token)
@@ -165,7 +167,7 @@ class Requirements:
         return Fulfilment(progress.met, self._root, token)
 
     def _begun(self, progress: Fulfilment, token: int) -> _Node | None:
-        """What a token begins, where there is something that is not met, and it does not go on with another word."""
+        """The requirement that a token starts, if it is not met yet and the token does not continue another word."""
         child = self._root.children.get(token)
         if child is None or not self._open(child, progress):
             return None
@@ -175,11 +177,11 @@ class Requirements:
         return child
 
     def _ended(self, progress: Fulfilment) -> int | None:
-        """The requirement that is met by what was written last, unless its word goes on."""
+        """The requirement that the last tokens meet, unless their word goes on."""
         return next(iter(self._lacking(progress.node.ends, progress)), None)
 
     def _settled(self, progress: Fulfilment) -> tuple[int, ...]:
-        """What is met if nothing goes on with what was written last."""
+        """What is met if nothing continues the last tokens."""
         ended = self._ended(progress)
         if ended is None:
             return progress.met

@@ -1,4 +1,4 @@
-"""One way into decoding, whichever loop fits the device and what is asked for."""
+"""The entry to decoding: it chooses the loop that fits the device and the request."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.engine.state import EngineInTurn
 from knnmt.retrieval.retriever import BatchRetrieval
 
-# Sentences of a batch that tokens are drafted for: the rows of more keep a device busy without drafts. On a GPU drafts
-# are off: two of 320 translations came out otherwise there, and nobody knows yet why (docs/results/drafting.md).
+# The largest batch with drafts: more rows keep a device busy without them. On a GPU drafts are off, because 2 of 320
+# translations differed there for an unknown reason (docs/results/drafting.md).
 MAX_DRAFTED = {"cpu": 8}
 
 
@@ -34,10 +34,10 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first; greedy search for a beam of 1.
 
-    found: is told of sentences that are done before others; perhaps not of all of them
-    growing: is told how far the others are, where steps are not recorded on a GPU
+    found: is called for sentences that are done before others; perhaps not for all
+    growing: is called with the progress of the others, if steps are not recorded on a GPU
     """
-    # Steps of fixed shape can be replayed on a GPU, where nothing looks back at the text or chooses rows to search.
+    # Steps of fixed shape can be replayed on a GPU, unless something looks back at the text or chooses rows to search.
     fixed = engine.device.type == "cuda" and not config.suppressed_sequences
     drafts = config.beam == 1 and len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
     if fixed and isinstance(engine, RecordingEngine):
@@ -75,7 +75,7 @@ def search_each(
 
 
 def _search_once(chosen: Future[Any] | None, *asked: Any) -> list[list[Hypothesis]]:
-    """Search once the segments are chosen."""
+    """Search after the segments are chosen."""
     if chosen is not None:
         chosen.result()
     return search(*asked)

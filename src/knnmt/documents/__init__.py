@@ -1,1 +1,1 @@
-"""Documents in, documents out: units to translate are found in a file, and all but their targets stays as it was."""
+"""Documents: the units to translate are found in a file, and everything but their targets stays as it was."""

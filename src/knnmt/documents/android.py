@@ -24,7 +24,7 @@ _REFERENCE = re.compile(r"[@?][\w:+./-]+")
 
 
 class _Found(NamedTuple):
-    """A unit and the characters it takes. forms: those it is one of; added: the quantity of one that is not there"""
+    """A unit and its characters. forms: the plural forms that it belongs to; added: the quantity of a missing one"""
 
     unit: Unit
     place: tuple[int, int]
@@ -34,7 +34,7 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Forms:
-    """The plural forms of a text. unused: those that the target language never asks for; missing: what it asks for"""
+    """The plural forms of a text. unused: those that the target language does not have; missing: those that it needs"""
 
     other: Element
     unused: tuple[Element, ...]
@@ -44,8 +44,8 @@ class _Forms:
 class AndroidStrings(Replacing):
     """A file of resources.
 
-    languages: of source and target. Plural forms become those of the target language, where that is known: what it
-        never asks for is left out, and what it needs besides is made from the form "other".
+    languages: of source and target. Plural forms become those of the target language, if it is known: unused ones are
+        left out, and missing ones are made from the form "other".
     """
 
     format = "android"
@@ -96,7 +96,7 @@ class AndroidStrings(Replacing):
                 yield Edit(item.start - len(_space_before(self.content, item)), item.end, "")
 
     def _item(self, other: Element, place: tuple[int, int], quantity: str, text: str) -> str:
-        """An item like that of the form "other", and what parts them."""
+        """An item like that of the form "other", and the separator between items."""
         content = self.content
         start = with_attributes(content, other, quantity=quantity) + content.text[other.inside : place[0]]
         return start + text + content.text[place[1] : other.end] + _space_before(content, other)
@@ -128,7 +128,7 @@ class AndroidStrings(Replacing):
 
 
 def _forms(plurals: Element, needed: Sequence[str]) -> _Forms | None:
-    """Forms of which the target language may need others; None for a list, and for what is not once each."""
+    """Forms of which the target language may need others; None for a list, and for repeated forms."""
     items = list(plurals.each("item"))
     there = {item.attributes.get("quantity", ""): item for item in items}
     known = plurals.local == "plurals" and {"other"} <= there.keys() <= {*CATEGORIES}
@@ -146,7 +146,7 @@ def _space_before(content: Content, element: Element) -> str:
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place without white space around it."""
+    """The position without white space around it."""
     inside = text[start:end]
     start += len(inside) - len(inside.lstrip())
     return start, start + len(inside.strip())
@@ -157,7 +157,7 @@ def _rule(element: Element) -> tuple[Kind, str | None]:
 
 
 def _read(text: Marked) -> Marked:
-    """What a person reads: white space as one space, unless it is in quotes, and escapes as what they mean."""
+    """The readable text: white space as one space, unless it is in quotes, and escapes resolved."""
     parts: list[str | Code] = []
     is_quoted = False
     for part in text:

@@ -36,7 +36,7 @@ _PAGE = """<!doctype html>
 """
 
 
-def check_page(reports: Iterable[Report], style: str, title: str = "What to look at") -> str:
+def check_page(reports: Iterable[Report], style: str, title: str = "Findings") -> str:
     """A whole HTML page. style: its style sheet"""
     found = list(reports)
     count = sum(len(report.problems) for report in found)
@@ -54,7 +54,7 @@ def summary(report: Report) -> str:
     states = ", ".join(f"{report.states.get(state, 0):,} {state.value}" for state in reversed(State))
     kinds = Counter(problem.kind for problem in report.problems)
     told = ", ".join(f"{kind} {kinds[kind]:,}" for kind in KINDS if kinds[kind])
-    return f"{states}; {told or 'nothing to say'}"
+    return f"{states}; {told or 'no findings'}"
 
 
 def _report(report: Report) -> str:

@@ -1,6 +1,6 @@
-"""What is wrong with the translations in a document, without translating anything.
+"""Finds errors in the translations of a document, without translating anything.
 
-Everything said here can be seen in the document, the glossary and the memory; nothing is guessed by a model.
+Every finding can be seen in the document, the glossary and the memory; no model guesses.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from knnmt.protection.placeholders import Needs, find
 from knnmt.protection.tags import with_tags
 
 KINDS = ("untranslated", "placeholder", "tag", "number", "term", "name", "length", "copy")
-_MAX_LENGTH_RATIO, _MIN_LENGTH_RATIO = 3.0, 1 / 3  # of a translation, by the length of its source
-_MIN_LENGTH = 12  # of a source whose translation's length says anything
-_MIN_COPIED_WORDS = 3  # so many words that are the same in both languages are no names
-# What may be a name: a word with a capital. Whether it is one, the memory says.
+_MAX_LENGTH_RATIO, _MIN_LENGTH_RATIO = 3.0, 1 / 3  # longest translation, relative to the length of its source
+_MIN_LENGTH = 12  # shortest source for which the length means anything
+_MIN_COPIED_WORDS = 3  # more equal words than this in both languages are not names
+# A possible name: a capitalised word. The memory decides whether it is one.
 _NAME = re.compile(r"(?<![\w-])(?=[\w-]*[A-ZÄÖÜ])[^\W_][\w-]{2,}")
-_MIN_KEPT_SHARE = 0.8  # of the memory's pairs with a name in the source that have it in the target, too
+_MIN_KEPT_SHARE = 0.8  # share of the memory's pairs with a name in the source that also have it in the target
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a unit that a person should look at. kind: one of `KINDS`"""
+    """A finding in a unit that a person should look at. kind: one of `KINDS`"""
 
     unit: str
     kind: str
@@ -41,7 +41,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in a document. states: how many units are in each state"""
+    """The findings in a document. states: how many units are in each state"""
 
     name: str
     states: Mapping[State, int]
@@ -51,9 +51,9 @@ class Report:
 def check_units(
     name: str, units: Sequence[Unit], glossary: Glossary | None = None, memory: Iterable[SegmentPair] = ()
 ) -> Report:
-    """Look at every unit that is to be translated.
+    """Check every unit that is to be translated.
 
-    memory: pairs, read once, that say which names stay as they are
+    memory: pairs, read once, that show which names stay as they are
     """
     looked_at = [unit for unit in units if unit.translatable and any(each.isalpha() for each in plain(unit.source))]
     names = _kept_names(looked_at, memory)
@@ -64,7 +64,7 @@ def check_units(
 def check_document(
     document: Document, name: str, glossary: Glossary | None = None, memory: Iterable[SegmentPair] = ()
 ) -> Report:
-    """Look at a document with two sides."""
+    """Check a document with two sides."""
     return check_units(name, document.units, glossary, memory)
 
 
@@ -83,12 +83,14 @@ def _problems(unit: Unit, glossary: Glossary | None, names: frozenset[str]) -> I
             yield problem(kind, message)
     for use in glossary.uses(texts[0]) if glossary is not None else ():
         if not glossary.is_met(use.term, texts[1]):  # type: ignore[union-attr]
-            yield problem("term", f"{use.term.source!r} is {use.term.target!r} in the glossary, and not here")
+            yield problem(
+                "term", f"the glossary has {use.term.target!r} for {use.term.source!r}; the translation does not"
+            )
     for each in sorted(set(_NAME.findall(texts[0])) & names):
         if each not in texts[1]:
             close = get_close_matches(each, re.findall(r"[\w-]+", texts[1]), 1, 0.7)
-            instead = f"; here is {close[0]!r}" if close else ""
-            yield problem("name", f"{each!r} stays as it is in the memory{instead}")
+            instead = f"; the translation has {close[0]!r}" if close else ""
+            yield problem("name", f"{each!r} stays unchanged in the memory{instead}")
 
 
 def _placeholders(source: Marked, target: Marked) -> Iterator[str]:
@@ -105,7 +107,7 @@ def _numbers(source: Marked, target: Marked) -> Iterator[str]:
             yield f"{each} {_times(wanted.digits[each])} in the source, {_times(has.digits[each])} in the translation"
     for each in wanted.signs:
         if wanted.signs[each] != has.signs[each]:
-            yield f"{each} beside a number {_times(wanted.signs[each])} in the source, not so in the translation"
+            yield f"{each} beside a number {_times(wanted.signs[each])} in the source, but not in the translation"
 
 
 def _tags(source: Marked, target: Marked) -> Iterator[str]:
@@ -114,19 +116,19 @@ def _tags(source: Marked, target: Marked) -> Iterator[str]:
         if wanted[each] != has[each]:
             yield f"{each} {_times(wanted[each])} in the source, {_times(has[each])} in the translation"
     if wanted == has and not _is_nested(target):
-        yield "tags close in another order than they open"
+        yield "tags are not nested correctly"
 
 
 def _length(source: Marked, target: Marked) -> Iterator[str]:
     sizes = len(_read(source).strip()), len(_read(target).strip())
     if sizes[0] >= _MIN_LENGTH and not _MIN_LENGTH_RATIO <= sizes[1] / sizes[0] <= _MAX_LENGTH_RATIO:
-        yield f"{sizes[1]} characters for {sizes[0]}"
+        yield f"{sizes[1]} characters for {sizes[0]} in the source"
 
 
 def _copies(source: Marked, target: Marked) -> Iterator[str]:
     words = [word for word in re.findall(r"[^\W\d_]+", plain(source)) if not _NAME.fullmatch(word)]
     if len(words) >= _MIN_COPIED_WORDS and _read(source).strip() == _read(target).strip():
-        yield "the translation is the source"
+        yield "the translation equals the source"
 
 
 _LOOKS: dict[str, Callable[[Marked, Marked], Iterator[str]]] = {
@@ -139,7 +141,7 @@ _LOOKS: dict[str, Callable[[Marked, Marked], Iterator[str]]] = {
 
 
 def _with_codes(text: Marked) -> Marked:
-    """A text whose tags are codes, also those that the format takes for text."""
+    """A text whose tags are codes, including those that the format treats as text."""
     parts = (with_tags(part) if isinstance(part, str) else (part,) for part in text)
     return tuple(each for part in parts for each in part)
 
@@ -153,7 +155,7 @@ def _words(text: Marked) -> str:
 
 
 def _is_nested(text: Marked) -> bool:
-    """Whether every tag closes what was opened last; those that nobody knows the other half of do not count."""
+    """Whether every tag closes the last open one; tags without a known partner do not count."""
     opened: list[str] = []
     for part in text:
         for code in _codes((part,)) if isinstance(part, str) else [part]:
@@ -174,7 +176,7 @@ def _times(count: int) -> str:
 
 
 def _kept_names(units: Iterable[Unit], memory: Iterable[SegmentPair]) -> frozenset[str]:
-    """The names in these sources that the memory hands on as they are."""
+    """The names in these sources that the memory keeps unchanged."""
     asked = {name for unit in units for name in _NAME.findall(_read(unit.source))}
     if not asked:
         return frozenset()

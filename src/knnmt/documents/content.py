@@ -1,4 +1,4 @@
-"""The text of a document in its own encoding, and changing parts of it without touching the others."""
+"""The text of a document in its own encoding, and edits that leave the rest untouched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class Edit(NamedTuple):
-    """Characters from `start` to `end` of a text become `text`; with `start` and `end` the same, it is put in there."""
+    """Characters from `start` to `end` of a text become `text`; if `start` equals `end`, it is inserted there."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ class Edit(NamedTuple):
 
 
 def marked_encoding(data: bytes) -> str | None:
-    """The encoding that a byte order mark tells of."""
+    """The encoding that a byte order mark names."""
     return next((encoding for mark, encoding in _MARKS.items() if data.startswith(mark)), None)
 
 
@@ -45,16 +45,16 @@ class Content:
             ) from error
         except LookupError as error:
             raise MalformedDocumentError(
-                f"{name}: expected text in an encoding that is known, found {encoding!r}. Convert it to UTF-8"
+                f"{name}: expected text in a known encoding, found {encoding!r}. Convert it to UTF-8"
             ) from error
         self.name = name
         self._counted = (0, 1)
         self._encoding = encoding
         self._errors = "xmlcharrefreplace" if references else "strict"
-        # Some encodings write one text in several ways: then what is not touched could change.
+        # Some encodings write one text in several ways; then untouched parts could change.
         if self.text.encode(encoding) != data:
             raise MalformedDocumentError(
-                f"{name}: its text in {encoding} does not come back as it was. Convert it to UTF-8"
+                f"{name}: its text cannot be written back unchanged in {encoding}. Convert it to UTF-8"
             )
 
     @property
@@ -70,7 +70,7 @@ class Content:
 
     def line_number(self, place: int) -> int:
         """The line number of a character, counted from 1."""
-        start, number = self._counted if self._counted[0] <= place else (0, 1)  # mostly asked in their order
+        start, number = self._counted if self._counted[0] <= place else (0, 1)  # mostly called in increasing order
         number += self.text.count("\n", start, place)
         self._counted = place, number
         return number

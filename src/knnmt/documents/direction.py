@@ -1,4 +1,4 @@
-"""Between which languages a document is translated, and whether a model goes that way."""
+"""The languages that a document is translated between, and whether a model has this direction."""
 
 from __future__ import annotations
 
@@ -8,51 +8,54 @@ from knnmt.documents.elements import plain
 from knnmt.engine.language_codes import Languages, best_code, same_language
 from knnmt.errors import SettingError
 
-Tags = tuple[str | None, str | None]  # of a source and a target language, None where it is not known
+Tags = tuple[str | None, str | None]  # of source and target, None if unknown
 
 
 def languages_of(document: Document, asked: Tags) -> Tags:
-    """Those asked for, else those that a document states; a source that nobody states is what its texts look like."""
+    """The requested languages, or else those that a document states; an unstated source is guessed from its texts."""
     source, target = (one or other for one, other in zip(asked, document.languages, strict=True))
     return source or _guess(document).tag(), target
 
 
 def told_languages(name: str, wanted: Tags, model: Languages, default: Tags) -> Tags:
-    """What a model of many languages is told for a document; an error where it lacks a language, or nobody names one.
+    """The languages that a multilingual model is told for a document; an error if it lacks one, or one is unknown.
 
-    wanted: by the document; default: what the model is told otherwise, None where it is told nothing
+    wanted: by the document
+    default: what the model is told otherwise; None if nothing
     """
     told = (wanted[0] or default[0], wanted[1] or default[1])
     for side, tag in zip(("source", "target"), told, strict=True):
-        names_both = model.source in model.codes  # some models are told the target alone
+        names_both = model.source in model.codes  # some models are only told the target
         if tag is None and (side == "target" or names_both):
             way = "from" if side == "source" else "into"
-            raise SettingError(f"{name}: does not say {way} which language it is translated. Give --{side}-lang")
+            raise SettingError(
+                f"{name}: does not state {way} which language it is to be translated. Give --{side}-lang"
+            )
         if tag is not None and (side == "target" or names_both) and best_code(tag, model.codes) is None:
             raise SettingError(
-                f"{name}: its {side} language is {tag}, which is none of the model's {len(model.codes)} languages. "
-                "Name a model that has it with --model"
+                f"{name}: its {side} language is {tag}, which is not among the model's {len(model.codes)} "
+                f"languages. Name another model with --model"
             )
     return told
 
 
 def direction_of(document: Document, name: str, model: Languages, model_name: str) -> str:
-    """A line on the languages that a document is translated between; an error where the model goes another way."""
+    """A line about the languages of a translation; an error if the model has another direction."""
     source, target = document.languages
     if _differ(source, model.source) or _differ(target, model.target):
         way = f"{source or 'another language'} to {target or 'another language'}"
         if source is None and target is not None and not _differ(target, model.source):
             way = f"{model.target} to {target}"
-        stated = f"{name}: goes from {way}, as it states, and the model {model_name} translates {model}"
+        stated = f"{name}: states that it goes from {way}, but the model {model_name} translates {model}"
         raise SettingError(f"{stated}. {_advice(model, way)}")
     looks = _guess(document).other_than(model.source) if model.source else None
     if looks and model.target and looks == looks_of(model.target):
         raise SettingError(
-            f"{name}: its texts to translate look {looks}, and the model {model_name} translates {model}. "
+            f"{name}: its texts to translate look {looks}, but the model {model_name} translates {model}. "
             f"{_advice(model, f'{model.target} to {model.source}')}"
         )
     stated = " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)
-    states = f"as it states ({stated})" if stated else "as the model does; it states no languages"
+    states = f"as it states ({stated})" if stated else "as the model does; the document states no languages"
     return f"{name}: {model}, {states}" + (f". Its texts look {looks}" if looks else "")
 
 
@@ -71,4 +74,4 @@ def _differ(stated: str | None, own: str | None) -> bool:
 def _advice(model: Languages, way: str) -> str:
     if model.codes:
         return f"To translate {way}, give --source-lang and --target-lang"
-    return f"To translate {way}, name a model that does with --model; `knnmt models` lists those that are there"
+    return f"To translate {way}, name another model with --model; `knnmt models` lists the installed ones"

@@ -1,7 +1,7 @@
 """What all documents have in common: units in, targets out, the rest untouched.
 
-A format finds where its units stand, and says which characters a target takes the place of. It never writes a file
-anew: what a parser reads and writes back is not what stood there.
+A format finds its units, and says which characters a target replaces. It never writes a file from a parsed form,
+because the output of a parser differs from the original.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from knnmt.protection.marked import Marked
 
 
 class State(Enum):
-    """How far a unit is."""
+    """The state of a unit."""
 
     UNTRANSLATED = "untranslated"
-    FUZZY = "fuzzy"  # translated, and somebody still has to look at it
+    FUZZY = "fuzzy"  # translated, but needs review
     TRANSLATED = "translated"
 
 
@@ -45,7 +45,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A document with targets. failures: why units stayed as they were, by id"""
+    """A document with targets. failures: why units stayed untranslated, by id"""
 
     data: bytes
     failures: dict[str, str] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Written:
 class Document(ABC):
     """An open document.
 
-    languages: source and target as the document states them, None where it does not
+    languages: source and target as the document states them; None if it does not
     """
 
     format: ClassVar[str]
     bilingual: ClassVar[bool]
-    """Whether a unit has a source and a target. If not, a target takes the place of its source."""
+    """Whether a unit has a source and a target. If not, a target replaces its source."""
 
     def __init__(self, units: Iterable[Unit], languages: tuple[str | None, str | None] = (None, None)) -> None:
         self.units = tuple(_distinct(units))
@@ -67,7 +67,7 @@ class Document(ABC):
 
     @abstractmethod
     def with_targets(self, targets: Mapping[str, Marked]) -> Written:
-        """The document with these targets, by the ids of their units, marked as a machine's where it can say so."""
+        """The document with these targets, by unit id, marked as machine translations if the format allows it."""
 
 
 class TextDocument(Document):
@@ -93,11 +93,11 @@ class TextDocument(Document):
 
     @abstractmethod
     def written(self, unit: Unit, target: Marked, /) -> str:
-        """A target as it stands in the document; `UnitError` where it cannot stand there."""
+        """A target as it is written in the document; `UnitError` if it cannot be written."""
 
     @abstractmethod
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
-        """What changes for the sake of these targets, as `written` has them."""
+        """The edits for these targets, as `written` returned them."""
 
 
 class Replacing(TextDocument):
@@ -123,7 +123,7 @@ class Replacing(TextDocument):
 
 
 def _distinct(units: Iterable[Unit]) -> Iterable[Unit]:
-    """The same units with a number behind ids that came before: files may repeat what should be unique."""
+    """The same units with numbers after repeated ids: files may repeat what should be unique."""
     seen: Counter[str] = Counter()
     for unit in units:
         seen[unit.id] += 1

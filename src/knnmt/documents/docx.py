@@ -18,14 +18,14 @@ from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Code, Marked, Role
 
 _MAX_MEMBERS = 10_000
-_MAX_BYTES = 1 << 28  # unpacked, of all members together
+_MAX_BYTES = 1 << 28  # of all members together, unpacked
 _MAX_TEXT_BYTES = 1 << 26
 _TEXTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
-_AROUND = ("w:hyperlink", "w:ins", "w:smartTag")  # what holds runs of the same sentence
+_AROUND = ("w:hyperlink", "w:ins", "w:smartTag")  # elements that hold runs of the same sentence
 _NOISE = ("w:proofErr", "w:lastRenderedPageBreak")
 _FORMAT, _FORMAT_END = "<w:rPr", "</w:rPr>"
-_UNSEEN = re.compile(r"<w:(?:lang|noProof)\b[^<>]*/>")  # which Word puts around words that it knows or does not
+_UNSEEN = re.compile(r"<w:(?:lang|noProof)\b[^<>]*/>")  # Word puts these around words for its spelling checker
 _EMPTY = re.compile(r"<w:rPr\s*(?:/>|>\s*</w:rPr>)")
 _LETTERS = re.compile(r"[^\W\d_]")
 _Located = tuple[str | Code, int, int]
@@ -45,7 +45,7 @@ class Docx(Document):
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 _check(archive, name)
-                for info in archive.infolist():  # what is damaged would show when the document is written
+                for info in archive.infolist():  # damaged members would only show when the document is written
                     archive.read(info)
                 for member in archive.namelist():
                     if _TEXTS.fullmatch(member):
@@ -118,7 +118,7 @@ def _units(content: Content, member: str) -> Iterator[tuple[Unit, tuple[str, int
 
 
 def _texts(content: Content, container: Element) -> Iterator[tuple[list[_Located], str]]:
-    """The texts of a paragraph with the properties that most of each has; what holds other paragraphs parts them."""
+    """The texts of a paragraph, each with its most frequent properties; nested paragraphs separate them."""
     runs: list[Element] = []
     for child in container.children:
         if child.name == "w:pPr":
@@ -186,7 +186,7 @@ class _Parts:
         yield Code(text[element.inside_end : element.end], Role.CLOSING, pair), element.inside_end, element.end
 
     def _goes_on(self, run: Element, following: Element) -> bool:
-        """Whether the next element is a run of the same format: Word cuts runs anywhere."""
+        """Whether the next element is a run of the same format: Word splits runs anywhere."""
         return (
             following.name == "w:r"
             and not _begins_field(following)
@@ -194,7 +194,7 @@ class _Parts:
         )
 
     def _runs(self, runs: list[Element]) -> Iterator[_Located]:
-        """Runs of one format. All parts of a run have its place: what is translated is written as runs of its own."""
+        """Runs of one format. All parts of a run have its position, because translations are written as new runs."""
         properties = _properties(self._content, runs[0])
         is_marked = properties != self._base and any(_words(self._content, run) for run in runs)
         self._pairs += is_marked
@@ -210,7 +210,7 @@ class _Parts:
             yield Code(_FORMAT_END, Role.CLOSING, pair), runs[-1].start, runs[-1].end
 
     def _held(self, run: Element, properties: str) -> Iterator[str | Code]:
-        """The words of a run, and what stands between them as runs alone."""
+        """The words of a run, with the elements between them as separate runs."""
         for held in run.children:
             if held.name == "w:t":
                 yield "".join(piece.text for piece in pieces(self._content.text[held.inside : held.inside_end]))
@@ -223,7 +223,7 @@ def _begins_field(run: Element) -> bool:
 
 
 def _field_end(elements: list[Element], start: int) -> int:
-    """Where the field ends that begins at an element: the number of the first element behind it."""
+    """The end of the field that starts at an element: the number of the first element after it."""
     depth = 0
     for number in range(start, len(elements)):
         for each in elements[number].walk():
@@ -246,7 +246,7 @@ def _words(content: Content, run: Element) -> str:
 
 
 def _runs(target: Marked, base: str) -> str:
-    """A target as runs, whose properties are those of the codes around them."""
+    """A target as runs with the properties of the codes around them."""
     formats, written = [base], ""
     for part in target:
         if isinstance(part, str):

@@ -14,7 +14,7 @@ from knnmt.protection.marked import Code, Marked, Role
 
 
 class Kind(Enum):
-    """What an element in a text is: tags around words, or a code as a whole."""
+    """The kind of an element in a text: tags around words, or a single code."""
 
     AROUND = "around"
     OPENING = "opening"
@@ -23,11 +23,11 @@ class Kind(Enum):
 
 
 Rule = Callable[[Element], tuple[Kind, str | None]]
-"""Of an inline element: what it is, and what an opening code has in common with its closing one."""
+"""For an inline element: its kind, and the key that its opening and closing codes share."""
 
 
 def marked_text(content: Content, element: Element, rule: Rule) -> Marked:
-    """What an element holds."""
+    """The content of an element."""
     parts: list[str | Code] = []
     pairs: dict[str, int] = {}
 
@@ -60,7 +60,7 @@ def marked_text(content: Content, element: Element, rule: Rule) -> Marked:
 
 
 def _shown(content: Content, code: Element) -> str:
-    """What a person reads of a code: its own text, or what its attributes say of that, without mark-up."""
+    """The readable text of a code: its own text, or that of its attributes, without mark-up."""
     own = (
         "".join(piece.text for piece in pieces(content.text[code.inside : code.inside_end]))
         if not code.children
@@ -71,7 +71,7 @@ def _shown(content: Content, code: Element) -> str:
 
 
 def joined(parts: Iterable[str | Code]) -> Marked:
-    """The same parts with neighbouring strings as one, no empty ones, and no pair of one code."""
+    """The same parts with adjacent strings joined, without empty ones and without empty pairs."""
     merged: list[str | Code] = []
     for is_text, group in groupby(parts, key=lambda part: isinstance(part, str)):
         if not is_text:
@@ -87,7 +87,7 @@ def joined(parts: Iterable[str | Code]) -> Marked:
 
 
 def as_markup(target: Marked, content: Content) -> str:
-    """A target as it stands in an element."""
+    """A target as it is written in an element."""
     return "".join(
         part.raw if isinstance(part, Code) else escaped(part).replace("\n", content.line_end) for part in target
     )
@@ -99,7 +99,7 @@ def plain(text: Marked | None) -> str:
 
 
 def core(text: Marked) -> tuple[int, int]:
-    """From which part to which a text holds words: outside are white space, codes alone, and pairs around all of it."""
+    """The range of parts with words: white space, single codes and pairs around everything are outside."""
     first, last = 0, len(text)
 
     def is_outside(part: str | Code) -> bool:

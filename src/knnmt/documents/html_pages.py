@@ -1,4 +1,4 @@
-"""HTML: texts between the tags that begin something new, with other tags as codes; and attributes that people read."""
+"""HTML: texts between block tags, with other tags as codes; and readable attributes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knnmt.documents.elements import core, joined
 from knnmt.protection.marked import Code, Marked, Role
 
 _CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-# Every pattern takes what is not closed up to the end, so that a file of nothing but beginnings is read once.
+# Every pattern takes unclosed input up to the end, so that a file of nothing but beginnings is read once.
 _TOKEN = re.compile(
     r"""(?P<aside><!--(?:.*?-->|.*) | <!(?:[^>]*>|.*) | <\?(?:[^>]*>|.*))
     | <(?P<closes>/?)(?P<name>[A-Za-z][^\s/>]*)(?:[^'">] | "[^"]*+"? | '[^']*+'?)*+>?
@@ -37,7 +37,7 @@ _INLINE = _names(
     "a abbr acronym b bdi bdo big br cite data del dfn em font i img ins label mark q rp rt ruby s small span strike "
     "strong sub sup time u wbr"
 )
-_OPAQUE = _names("code kbd samp tt var")  # in a text, and not to be translated
+_OPAQUE = _names("code kbd samp tt var")  # inside a text, but not translated
 _SKIPPED = _names("script style pre svg math textarea object iframe canvas audio video")
 _READ = _names("alt title placeholder aria-label")
 _LETTERS = re.compile(r"[^\W\d_]")
@@ -45,7 +45,7 @@ _LETTERS = re.compile(r"[^\W\d_]")
 
 @dataclass(slots=True)
 class _Token:
-    kind: str  # "text", "aside", "open", "close" or "whole": an element that is not looked into
+    kind: str  # "text", "aside", "open", "close" or "whole": an element whose content is skipped
     name: str
     start: int
     end: int
@@ -53,7 +53,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Attribute:
-    """An attribute that people read, in a tag."""
+    """A readable attribute of a tag."""
 
     name: str
     tag: tuple[int, int]
@@ -61,7 +61,7 @@ class _Attribute:
 
 
 class HtmlPage(Replacing):
-    """A page. Scripts, styles, preformatted text and what says translate="no" are left out."""
+    """A page. Scripts, styles, preformatted text and elements with translate="no" are left out."""
 
     format = "html"
 
@@ -99,7 +99,7 @@ class HtmlPage(Replacing):
             yield Edit(*place, self._with_attributes(text, inside.get(place, [])))
 
     def _with_attributes(self, text: str, edits: list[Edit]) -> str:
-        """A text whose codes are tags with attributes of their own that were translated."""
+        """A text whose codes are tags with translated attributes."""
         tags: dict[tuple[int, int], list[Edit]] = {}
         for edit in edits:
             tags.setdefault(self._tags[edit.start, edit.end], []).append(edit)
@@ -140,7 +140,7 @@ def _is_whole(tag: str, name: str) -> bool:
 
 
 def _end_of(text: str, name: str, start: int) -> int:
-    """Behind the tag that closes an element; of those in it with the same name, each has its own."""
+    """The position after the tag that closes an element; nested elements of the same name have their own."""
     depth = 1
     for tag in re.compile(rf"<(/?){re.escape(name)}(?=[\s/>])[^>]*>?", re.IGNORECASE).finditer(text, start):
         depth += -1 if tag[1] else 1

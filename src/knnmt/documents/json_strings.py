@@ -19,7 +19,7 @@ _Path = tuple[str | int, ...]
 
 
 class JsonStrings(Replacing):
-    """Every string that is a value; of browser extensions the messages, of ARB what does not describe another."""
+    """Every string that is a value; in browser extensions the messages, in ARB those that do not describe another."""
 
     format = "json"
 
@@ -29,7 +29,7 @@ class JsonStrings(Replacing):
             whole = json.loads(content.text[content.start :])
         except (ValueError, RecursionError) as error:
             raise MalformedDocumentError(f"{name}: expected JSON, found: {error}") from error
-        # Where other scripts are written as escapes, ours are too.
+        # If other scripts are written as escapes, translations are, too.
         self._as_escapes = content.text.isascii() and "\\u" in content.text
         language = whole.get("@@locale") if isinstance(whole, dict) else None
         super().__init__(content, _found(content, whole), (language if isinstance(language, str) else None, None))
@@ -54,9 +54,9 @@ def _found(content: Content, whole: Any) -> Iterator[tuple[Unit, tuple[int, int]
 
 
 def _strings(content: Content) -> Iterator[tuple[_Path, str, tuple[int, int]]]:
-    """Strings that are values, with the keys that lead to them. The text is known to be JSON."""
+    """Strings that are values, with the keys that lead to them. The text is known to be valid JSON."""
     text, place = content.text, content.start
-    path: list[str | int] = []  # for each object or list that is open, the key or number at hand
+    path: list[str | int] = []  # for each open object or list, the current key or number
     expects_key = False
     while token := _TOKEN.match(text, place):
         mark, start, place = token[1], token.start(1), token.end()
@@ -75,7 +75,7 @@ def _strings(content: Content) -> Iterator[tuple[_Path, str, tuple[int, int]]]:
             continue
         elif mark in "}]":
             path.pop()
-        if path:  # behind a value comes the next key, or number
+        if path:  # after a value comes the next key or number
             last = path[-1]
             path[-1] = last + 1 if isinstance(last, int) else last
             expects_key = isinstance(last, str)

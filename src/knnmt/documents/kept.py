@@ -1,4 +1,4 @@
-"""Translations of a document that is not done yet, kept beside it: a run that was killed goes on from there."""
+"""Translations of an unfinished document, kept beside it, so that an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ ENDING = ".translating"
 class Kept:
     """Targets by the ids of their units, written as they come.
 
-    place: of the document that they are for; None, or what is no file, keeps nothing
-    of: what they depend on: the document they come from, the model, its settings. Those of anything else are not taken
+    place: the output document; None, or a path that is not a file, keeps nothing
+    of: what the targets depend on: the source document, the model, its settings. Targets with other dependencies are
+        ignored
     """
 
     def __init__(self, place: Path | None, of: str) -> None:
@@ -33,8 +34,8 @@ class Kept:
         if self._path is None:
             return self
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if self._path.is_symlink():  # somebody else's: following it would write over what it points to
-            raise InputError(f"{self._path}: expected what an earlier run left, or nothing, found a link: remove it")
+        if self._path.is_symlink():  # somebody else's: following it would overwrite its target
+            raise InputError(f"{self._path}: expected the file of an earlier run, or nothing, found a link: remove it")
         head = json.dumps({"of": self._of}).encode() + b"\n"
         good = self._read(head)
         self._file = open(self._path, "r+b" if good else "wb", opener=_not_through_links)
@@ -63,7 +64,7 @@ class Kept:
             self._file.flush()
 
     def _read(self, head: bytes) -> int:
-        """Take what an earlier run left, if it is of the same; and say how many bytes of it are whole."""
+        """Read what an earlier run left, if its dependencies are the same; return how many bytes are complete."""
         assert self._path is not None  # noqa: S101 - asked only then
         try:
             data = self._path.read_bytes()

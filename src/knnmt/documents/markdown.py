@@ -1,4 +1,4 @@
-"""Markdown: headings, paragraphs, items and cells, with their mark-up as codes. What is code or HTML stays."""
+"""Markdown: headings, paragraphs, list items and table cells, with their mark-up as codes. Code and HTML stay."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TARGET = re.compile(
 )
 _IMAGE = re.compile(r"!\[(?:[^\[\]]|\[[^\[\]]*\])*")
 _HTML = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*[^<>/])?\s*>")
-# What would begin something else: behind the group goes a backslash.
+# Text that would start mark-up: it gets a backslash after the group.
 _BEGINS_BLOCK = re.compile(r"()(?:>|#{1,6}(?:\s|$)|[-+](?:\s|$)|[-=+]+$)|(\d{1,9})[.)](?:\s|$)")
 _SPECIAL = re.compile(r"[\\`*~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|(?<!^)\[|^\[(?![ xX]\] )")
-_NOTE = re.compile(r"\[[\^!][^\[\]\s]+\]:?")  # of a footnote or an alert, which CommonMark takes for text
+_NOTE = re.compile(r"\[[\^!][^\[\]\s]+\]:?")  # of a footnote or an alert, which CommonMark treats as text
 _Located = tuple[str | Code, int, int]
 """A part with its place."""
 
@@ -40,7 +40,7 @@ class MarkdownPage(Replacing):
 
     def written(self, unit: Unit, target: Marked, /) -> str:
         if self.places[unit.id][0] < 0:
-            raise UnitError("expected mark-up that can be followed to its place in the line, found other")
+            raise UnitError("expected mark-up that can be located in its line, found other mark-up")
         in_table = unit.context == "table"
         parts = [part.raw if isinstance(part, Code) else _escaped(part, in_table) for part in target]
         text = "".join(parts).strip()
@@ -78,7 +78,7 @@ def _found(content: Content) -> Iterator[tuple[Unit, tuple[int, int]]]:
 def _unit(
     content: Content, text: str, parts: list[_Located] | None, line: int, context: str
 ) -> Iterator[tuple[Unit, tuple[int, int]]]:
-    if parts is None:  # which shows when it is to be written
+    if parts is None:  # shows when it is written
         yield Unit(f"line {line}", (text,), context=context), (-1, -1)
         return
     parts = list(_with_notes(parts, content.text))
@@ -113,7 +113,7 @@ def _tokens(content: Content) -> list[Any]:
 
 
 def _located(text: str, inline: str, start: int, end: int, in_table: bool) -> list[tuple[int, int]]:
-    """Where the lines of a block's text stand; nothing where one of them is not found."""
+    """The positions of the lines of a block's text; nothing if one of them is not found."""
     pieces, place = [], start
     for line in inline.split("\n"):
         wanted = line.strip().replace("|", "\\|") if in_table else line.strip()
@@ -126,7 +126,7 @@ def _located(text: str, inline: str, start: int, end: int, in_table: bool) -> li
 
 
 def _parts(children: list[Any], text: str, pieces: list[tuple[int, int]], in_table: bool) -> list[_Located] | None:
-    """The inline tokens of a block as parts, each with its place; None where they do not stand where they should."""
+    """The inline tokens of a block as parts with positions; None if they are not where they should be."""
     parts: list[_Located] = []
     opened: list[tuple[str, int]] = []
     line, place, pairs = 0, pieces[0][0], 0
@@ -160,7 +160,7 @@ def _parts(children: list[Any], text: str, pieces: list[tuple[int, int]], in_tab
             part = Code(raw, Role.CLOSING, opened.pop()[1] if is_last else None)
         parts.append((part, place, place + len(raw)))
         place += len(raw)
-        while line < len(pieces) - 1 and place > pieces[line][1]:  # code may go on in the next line
+        while line < len(pieces) - 1 and place > pieces[line][1]:  # code may continue in the next line
             line += 1
     return parts
 
@@ -190,7 +190,7 @@ def _nesting(child: Any, raw: str) -> tuple[str, int]:
 
 
 def _raw(child: Any, text: str, place: int, in_table: bool) -> str | None:
-    """A token as it stands in the text; None where it does not stand there."""
+    """A token as it is written in the text; None if it is not there."""
     wanted: str | None = None
     if child.type == "text":
         wanted = child.content.replace("|", "\\|") if in_table else child.content

@@ -1,7 +1,7 @@
-"""Where the elements of an XML document stand, to the character.
+"""The exact positions of the elements in an XML document.
 
-A proper parser reads the document first, and refuses what is malformed, too deep, or declares entities. What it accepts
-can be cut into tags by a pattern, which keeps every character.
+A proper parser reads the document first, and fails with an error if it is malformed, too deep, or declares entities. A
+pattern then cuts the accepted document into tags, and keeps every character.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PREDEFINED = {"&lt;": "<", "&gt;": ">", "&amp;": "&", "&quot;": '"', "&apos;": 
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """An element by the characters it takes: its start tag, what it holds, its end tag.
+    """An element by its characters: start tag, content, end tag.
 
     name: as it is written, with its prefix
-    inside, inside_end: where what it holds begins and ends; both are `end` for an element that is one tag
+    inside, inside_end: the range of its content; both are `end` for an element that is one tag
     """
 
     name: str
@@ -57,7 +57,7 @@ class Element:
 
     @property
     def prefix(self) -> str:
-        """What stands before the name, the colon included."""
+        """The prefix of its name, including the colon."""
         return self.name[: len(self.name) - len(self.local)]
 
     @property
@@ -65,7 +65,7 @@ class Element:
         return self.inside == self.end
 
     def child(self, local: str) -> Element | None:
-        """The first child of that name, with the element's own prefix: others belong to extensions."""
+        """The first child of that name with the element's own prefix; others belong to extensions."""
         return next(self.each(local), None)
 
     def each(self, *names: str) -> Iterator[Element]:
@@ -73,7 +73,7 @@ class Element:
         return (child for child in self.children if child.local in names and child.prefix == self.prefix)
 
     def walk(self) -> Iterator[Element]:
-        """The element and all in it, in the order of the document."""
+        """The element and everything in it, in the order of the document."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
@@ -111,8 +111,8 @@ def parse(content: Content, *roots: str) -> Element:
 
 
 def _check(content: Content) -> int:
-    """Read the document with a parser that knows what is well-formed, and say where the root begins."""
-    parser = expat.ParserCreate("utf-8")  # which it is here, whatever the document states
+    """Read the document with a parser that checks well-formedness, and return where the root starts."""
+    parser = expat.ParserCreate("utf-8")  # always UTF-8 here, whatever the document states
     depth = count = 0
     root_start = -1
 
@@ -122,8 +122,8 @@ def _check(content: Content) -> int:
 
     def entity(name: str, *_: object) -> None:
         refuse(
-            f"entities of its own, found a declaration of {name!r}. Those can expand without end, or pull in other "
-            "files: write its text out and remove the declaration"
+            f"entities of its own, found a declaration of {name!r}. Entities can expand without end, or include "
+            f"other files: replace it by its text and remove the declaration"
         )
 
     def attribute(_element: str, name: str, _type: str, default: str | None, _required: bool) -> None:
@@ -136,7 +136,7 @@ def _check(content: Content) -> int:
             root_start = parser.CurrentByteIndex
         depth, count = depth + 1, count + 1
         if depth > _MAX_DEPTH:
-            refuse(f"more than {_MAX_DEPTH} elements in one another")
+            refuse(f"more than {_MAX_DEPTH} nested elements")
         if count > _MAX_ELEMENTS:
             refuse(f"more than {_MAX_ELEMENTS:,} elements")
 
@@ -146,7 +146,7 @@ def _check(content: Content) -> int:
 
     parser.EntityDeclHandler = entity
     parser.AttlistDeclHandler = attribute
-    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_ALWAYS)  # nothing is loaded: no handler would
+    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_ALWAYS)  # nothing is loaded: without a handler
     parser.StartElementHandler = opening
     parser.EndElementHandler = closing
     data = content.text.removeprefix("\ufeff").encode("utf-8")
@@ -186,7 +186,7 @@ def attributes_of(text: str) -> dict[str, str]:
 
 
 class Piece:
-    """What stands between the tags of an element: text, or what is handed on as it is."""
+    """A part between the tags of an element: text, or something that is passed on unchanged."""
 
     __slots__ = ("kind", "raw", "text")
 
@@ -218,14 +218,14 @@ def _character(reference: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text as it stands between tags."""
+    """Text as it is written between tags."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;")
 
 
 def with_attributes(content: Content, element: Element, **values: str) -> str:
-    """The element's start tag, no longer one tag alone, with attributes that are set in their place or at its end.
+    """The element's start tag with attributes that are changed in place or added at its end; no longer an empty tag.
 
-    A keyword's underscores are hyphens, and two of them a colon.
+    A keyword's underscores become hyphens, and two of them a colon.
     """
     tag = content.text[element.start : element.inside]
     head = tag.removesuffix(">").removesuffix("/") if element.is_one_tag else tag.removesuffix(">")
@@ -242,7 +242,7 @@ def with_attributes(content: Content, element: Element, **values: str) -> str:
 
 
 def marked_start(content: Content, element: Element, **values: str) -> Edit:
-    """An edit that sets attributes of an element which stays what it is, one tag or two."""
+    """An edit that sets attributes of an element, and keeps its form of one tag or two."""
     tag = with_attributes(content, element, **values)
     if element.is_one_tag:
         original = content.text[element.start : element.inside]
@@ -252,7 +252,7 @@ def marked_start(content: Content, element: Element, **values: str) -> Edit:
 
 
 def with_content(content: Content, element: Element, inside: str, **values: str) -> Edit:
-    """An edit that gives an element new content, and sets attributes of it."""
+    """An edit that gives an element new content, and sets attributes."""
     tag = with_attributes(content, element, **values)
     if element.is_one_tag:
         return Edit(element.start, element.end, f"{tag}{inside}</{element.name}>")

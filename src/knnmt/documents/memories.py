@@ -1,4 +1,4 @@
-"""Documents as memories: what people translated in them, pairs of files in two languages, and folders of all that."""
+"""Documents as memories: documents that people translated, pairs of files in two languages, and folders of these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.errors import InputError
 from knnmt.protection.marked import Marked
 
-_STREAMED = (None, "po", "xliff", "tmx")  # which the readers of memories take in any size
+_STREAMED = (None, "po", "xliff", "tmx")  # the readers of memories accept any size
 _BY_ID = ("android", "properties", "json", "yaml", "resx", "subtitles")
 _TABLES = (".tsv", ".tab", ".csv")
 _SEPARATED = re.compile(r"(^|[._-])([A-Za-z]{2,3}(?:[_-](?:r?[A-Za-z]{2}|[A-Za-z]{4}))?)(?=[._-]|$)")
@@ -70,7 +70,7 @@ def _checked(
 
 
 def jobs_of(memories: Sequence[Path], config: ReadingConfig) -> Iterator[list[Path]]:
-    """Files one by one, or two by two: source and target."""
+    """Single files, or pairs of files: source and target."""
     remaining = iter(memories)
     for path in remaining:
         if path.is_dir():
@@ -89,7 +89,7 @@ def jobs_of(memories: Sequence[Path], config: ReadingConfig) -> Iterator[list[Pa
 
 
 def _target_comes_first(first: Path, second: Path, config: ReadingConfig) -> bool:
-    """Whether the names, or the folders, say that the first of two files is the target."""
+    """Whether the names of two files, or their folders, say that the first is the target."""
     sides = [[side for side, _ in _sides(path, config) if side is not None][-1:] for path in (first, second)]
     if sides[0] and sides[0] == sides[1]:
         raise InputError(
@@ -136,7 +136,7 @@ def _is_memory(path: Path) -> bool:
 
 
 def _sides(path: PurePath, config: ReadingConfig) -> Iterator[tuple[int | None, str]]:
-    """The side of a file (None for either) with what its name is without the language; each way to read it."""
+    """The side of a file (None for either), with its name without the language, for each way to read it."""
     yield None, str(path)
     for place, part in enumerate(path.parts):
         for found in _SEPARATED.finditer(part):
@@ -148,7 +148,7 @@ def _sides(path: PurePath, config: ReadingConfig) -> Iterator[tuple[int | None, 
 
 
 def _both_sides(document: Document, path: Path, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
-    """Pairs of a document with two sides."""
+    """The pairs of a document with two sides."""
     way = direction(config.languages, *document.languages)
     if way is None:
         described = " to ".join(each or "unstated" for each in document.languages)
@@ -169,10 +169,10 @@ def _both_sides(document: Document, path: Path, config: ReadingConfig, report: R
 
 
 def _matched(first: Path, second: Path, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
-    """Pairs of two documents of one language each."""
+    """The pairs of two documents of one language each."""
     units = matched_units(open_document(first), open_document(second), config)
     if units is None:
-        report.skip("files with different numbers of units, of which it is not known which belong together")
+        report.skip("files with different numbers of units, which cannot be paired")
         return
     for unit in units:
         if unit.target is None:
@@ -186,9 +186,9 @@ def _matched(first: Path, second: Path, config: ReadingConfig, report: ReadingRe
 
 
 def matched_units(source: Document, target: Document, config: ReadingConfig) -> list[Unit] | None:
-    """The units of one document with those of another as their targets: by their ids, or by their order.
+    """The units of one document with those of another as their targets: by id, or by order.
 
-    None where neither says which belong together.
+    None if they cannot be paired.
     """
     if source.format in _BY_ID:
         others = {_own(unit.id, config): unit for unit in target.units}
@@ -204,12 +204,12 @@ def matched_units(source: Document, target: Document, config: ReadingConfig) -> 
 
 
 def _own(name: str, config: ReadingConfig) -> str:
-    """An id without the language that Rails has at its beginning."""
+    """An id without the language that Rails puts at its beginning."""
     first, dot, rest = name.partition(".")
     is_language = dot and is_tag(first) and any(matches(asked, first) for asked in config.languages)
     return rest if is_language else name
 
 
 def _text(text: Marked) -> str:
-    """The words of a text, and what people read of its codes."""
+    """The words of a text, with the readable text of its codes."""
     return "".join(part if isinstance(part, str) else part.shown for part in text)

@@ -1,4 +1,4 @@
-"""Memories, documents and folders that are read as often as somebody asks, with an account of every unit."""
+"""Memories, documents and folders that can be read several times, with an account of every unit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
 
 @dataclass(slots=True)
 class MemoryReading:
-    """Memories to read, how, and what became of their units when they were last read."""
+    """Memories to read, the settings for reading, and what became of their units in the last reading."""
 
     paths: Sequence[Path]
     reading: ReadingConfig
@@ -30,25 +30,26 @@ class MemoryReading:
     report: ReadingReport = field(default_factory=ReadingReport)
 
     def pairs(self) -> Iterator[SegmentPair]:
-        """The pairs, read as they are asked for; the report begins anew."""
+        """The pairs, read lazily; the report starts again."""
         self.report = ReadingReport()
         return read_memories(self.paths, self.reading, self.report, self.filters)
 
     def count(self) -> int | None:
-        """How many pairs there will be: reads everything once, which takes little beside encoding it.
+        """The number of pairs. This reads everything once, which takes little time compared with encoding.
 
-        None where that cannot be known, because what comes through a pipe comes once.
+        None if it cannot be known, because the content of a pipe comes only once.
         """
         if not all(path.is_file() or path.is_dir() for path in self.paths):
             return None
         return sum(1 for _ in read_memories(self.paths, self.reading, filters=self.filters))
 
     def require_files(self) -> None:
-        """Refuse pipes, which can be read once only."""
+        """Raise an error for pipes, which can only be read once."""
         for path in self.paths:
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise InputError(
-                    f"{path}: expected a file or a folder: adapting reads a memory several times. Save it to one first"
+                    f"{path}: expected a file or a folder, because adapting reads a memory several times. Save the "
+                    f"memory to a file first"
                 )
 
     def summary(self, dropped: Counter[str] | None = None) -> list[str]:
@@ -68,12 +69,12 @@ class MemoryReading:
 
 
 def files_or_pairs(memories: MemoriesOrPairs, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
-    """Files as memories to read, pairs as they are."""
+    """Files as memories to read; pairs unchanged."""
     if isinstance(memories, str | Path):
         return MemoryReading([Path(memories)], reading)
     if isinstance(memories, Sequence):
         paths = [Path(each) for each in memories if isinstance(each, str | Path)]
-        check(len(paths) in (0, len(memories)), "memories must be files, or pairs: some are files and some are not")
+        check(len(paths) in (0, len(memories)), "memories must be either all files or all pairs; found both")
         if paths:
             return MemoryReading(paths, reading)
     return cast("Iterable[SegmentPair]", memories)

@@ -1,4 +1,4 @@
-"""Which format a document has, by its content, then by its name; and opening it."""
+"""Finds the format of a document, by its content and then by its name, and opens it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from knnmt.documents.document import Document
 from knnmt.errors import InputError
 from knnmt.regular_files import open_regular, read_regular
 
-MAX_BYTES = 1 << 26  # a document is held in memory whole, with all its units
+MAX_BYTES = 1 << 26  # a document is held in memory, with all its units
 _Open = Callable[..., Document]
-_FORMATS = {  # where each is opened
+_FORMATS = {  # the module and function that opens each
     "po": "knnmt.documents.po:PoDocument",
     "xliff": "knnmt.documents.xliff:open_xliff",
     "qt": "knnmt.documents.qt:QtCatalog",
@@ -48,14 +48,14 @@ _ENDINGS = {
     "subtitles": ".srt .vtt",
     "text": ".txt",
 }
-_ENDINGS_OF_MORE = (".ts", ".xml")  # which programs have, too
+_ENDINGS_OF_MORE = (".ts", ".xml")  # which programs use for other things, too
 _KINDS = {"a JSON file": "json", "a file of subtitles": "subtitles", "an HTML page": "html"}
 _BY_ENDING = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 
 
 def document_format(path: Path) -> str | None:
-    """The format of a document that can be opened, "text" for plain text; None for what is no such document."""
-    if not path.is_file():  # a pipe must not be opened to look: whoever writes to it would take that for its reader
+    """The format of a document that can be opened, "text" for plain text; None for other files."""
+    if not path.is_file():  # a pipe must not be opened: its writer would take that for its reader
         return None
     try:
         with open_regular(path, links=True) as file:
@@ -93,12 +93,12 @@ def open_document(path: str | Path, languages: tuple[str | None, str | None] = (
 
 
 def usual_endings() -> list[str]:
-    """The endings that names of documents have."""
+    """The usual endings of document names."""
     return sorted([*_BY_ENDING, *_ENDINGS_OF_MORE])
 
 
 def documents_in(directory: Path) -> Iterator[Path]:
-    """The documents in a directory and those in it that have a usual name, in the order of these."""
+    """The documents in a directory, including subdirectories, that have a usual name, sorted."""
     for path in sorted(directory.rglob("*")):
         suffix = path.suffix.lower()
         if path.is_file() and (suffix in _BY_ENDING or (suffix in _ENDINGS_OF_MORE and document_format(path))):
@@ -112,4 +112,4 @@ def _refusal(path: Path) -> str:
         return f"{path}: expected a document, found no file"
     with path.open("rb") as file:
         kind = document_kind(path, file.read(HEAD))
-    return f"{path}: expected a document of a format that can be written back, found {kind or 'none that is known'}"
+    return f"{path}: expected a document of a format that can be written back, found {kind or 'an unknown format'}"

@@ -1,4 +1,4 @@
-"""Plain text: a unit a line, as `knnmt translate` has it for text files by themselves."""
+"""Plain text: each line is a unit, as in `knnmt translate` for text files."""
 
 from __future__ import annotations
 

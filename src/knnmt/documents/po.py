@@ -22,7 +22,7 @@ _QUOTED = r'"(?:[^"\\]|\\.)*+"'
 _KEYWORD = re.compile(rf"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d{{1,3}})\])?)\s*({_QUOTED})")
 _STRING = re.compile(_QUOTED)
 _FIELD = re.compile(r"^([\w-]+):[ \t]*(.*)$", re.MULTILINE)
-_MAX_FORMS = 6  # that any language has
+_MAX_FORMS = 6  # of any language
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
@@ -30,7 +30,7 @@ _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b
 
 @dataclass(slots=True)
 class _String:
-    """A quoted string, of one line or several: from its first quote to its last. before: what a new one needs there"""
+    """A quoted string of one or several lines, from its first quote to its last. before: what a new one needs there"""
 
     start: int
     end: int
@@ -40,11 +40,11 @@ class _String:
 
 @dataclass(slots=True)
 class _Entry:
-    """An entry by what it says and where.
+    """An entry: its content and position.
 
     line: of its msgid
-    before: where flags go that are not there yet
-    flags: behind `#,`
+    before: the position for new flags
+    flags: after `#,`
     """
 
     line: int
@@ -61,7 +61,7 @@ class _Entry:
 
 
 class PoDocument(TextDocument):
-    """A catalog. A target makes its entry fuzzy, which is how gettext marks what somebody has to look at."""
+    """A catalog. A target makes its entry fuzzy, which is gettext's mark for review."""
 
     format = "po"
     bilingual = True
@@ -120,7 +120,7 @@ class PoDocument(TextDocument):
 
 
 def _encoding(data: bytes) -> str:
-    """The charset of the header, where it names one that exists; templates say CHARSET."""
+    """The charset of the header, if it exists; templates say CHARSET."""
     head = data[: data.find(b"\n\n", data.find(b"msgid")) if b"\n\n" in data else len(data)]
     found = _CHARSET.search(head) or _CHARSET.search(data[:8192])
     try:
@@ -132,7 +132,7 @@ def _encoding(data: bytes) -> str:
 
 
 def _entries(content: Content) -> Iterator[_Entry]:
-    """Entries in force; an entry ends where, after its translation, a comment or a message begins."""
+    """Active entries. An entry ends if a comment or a message follows its translation."""
     entry = _Entry(1)
     current: _String | None = None
     place, number = content.start, 0
@@ -180,7 +180,7 @@ def _take_comment(entry: _Entry, text: str, start: int) -> None:
     elif text.startswith("#,"):
         entry.is_fuzzy = entry.is_fuzzy or "fuzzy" in re.split(r"[,\s]+", text[2:])
         entry.flags = start + 2
-    elif text.startswith("#|"):  # flags stand before these
+    elif text.startswith("#|"):  # flags come before these
         entry.before = start if entry.before < 0 else entry.before
     else:
         entry.comments.append(text)
@@ -213,7 +213,7 @@ def _header(entry: _Entry) -> dict[str, str]:
 
 
 def _add_forms(entry: _Entry, forms: int) -> None:
-    """Give an entry the forms that the header tells of and it lacks."""
+    """Give an entry the plural forms that the header requires and that it lacks."""
     there = [keyword for keyword in entry.strings if keyword.startswith("msgstr[")]
     if not there or forms > _MAX_FORMS:
         return
@@ -225,7 +225,7 @@ def _add_forms(entry: _Entry, forms: int) -> None:
 
 
 def _source(entry: _Entry, keyword: str, singular: int | None) -> str:
-    """What a form is a translation of."""
+    """The source of a plural form."""
     if plural := entry.strings.get("msgid_plural"):
         return entry.strings["msgid"].text if keyword == f"msgstr[{singular}]" else plural.text
     comments = "\n".join(comment.lstrip("#.").strip() for comment in entry.comments)

@@ -19,7 +19,7 @@ _ENTRY = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(?:\r\n|[\r\n])[ \t\f]*|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
-_PATTERN = re.compile(r"\{\d")  # of java.text.MessageFormat, where an apostrophe is written twice
+_PATTERN = re.compile(r"\{\d")  # of java.text.MessageFormat, in which apostrophes are doubled
 
 
 class Properties(Replacing):
@@ -29,7 +29,7 @@ class Properties(Replacing):
 
     def __init__(self, data: bytes, name: str) -> None:
         content = Content(data, name, _encoding(data))
-        # A file of ASCII is safe in both encodings as long as it stays one.
+        # A file of ASCII is valid in both encodings as long as it stays ASCII.
         self._writes_ascii = content.text.isascii()
         super().__init__(content, _found(content))
 
@@ -46,7 +46,7 @@ class Properties(Replacing):
 
 
 def _encoding(data: bytes) -> str:
-    """UTF-8, which Java reads since version 9, unless the bytes are none: then Latin-1, which it read before."""
+    """UTF-8, which Java has read since version 9, unless the bytes are not UTF-8: then Latin-1, as before."""
     if marked_encoding(data):
         return "utf-8"
     try:

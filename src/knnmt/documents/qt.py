@@ -15,7 +15,7 @@ _GONE = ("vanished", "obsolete")
 
 
 class QtCatalog(TextDocument):
-    """A catalog. A target stays type="unfinished", which is how Qt Linguist marks what somebody has to look at."""
+    """A catalog. A target stays type="unfinished", which is Qt Linguist's mark for review."""
 
     format = "qt"
     bilingual = True
@@ -34,7 +34,7 @@ class QtCatalog(TextDocument):
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
         for name, text in targets.items():
             source, translation, form, copies = self._places[name]
-            if copies:  # the source is the same for every number
+            if copies:  # the source is the same for every plural form
                 text = f"<numerusform>{text}</numerusform>" * copies
             if translation is None:
                 end, indent = source.end, _indent(self.content, source)
@@ -63,7 +63,7 @@ def _found(content: Content, root: Element) -> Iterator[_Found]:
             is_numeric = message.attributes.get("numerus") == "yes"
             held = list(translation.each("numerusform")) if translation is not None else []
             forms: Sequence[Element | None] = held if is_numeric and held else [None]
-            contexts = form_contexts(_disambiguation(content, message), [""] * len(forms))  # of the same source
+            contexts = form_contexts(_disambiguation(content, message), [""] * len(forms))  # with the same source
             for form_number, (form, used) in enumerate(zip(forms, contexts, strict=True)):
                 unit = _unit(content, source, translation, form)
                 known = f"{name}[{form_number}]" if form is not None else name
@@ -84,7 +84,7 @@ def _unit(
 
 
 def _disambiguation(content: Content, message: Element) -> str:
-    """What the programmer tells the message from others of the same source by."""
+    """The text that distinguishes the message from others with the same source."""
     comment = message.child("comment")
     return plain(marked_text(content, comment, _rule)).strip() if comment is not None else ""
 

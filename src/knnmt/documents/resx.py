@@ -12,7 +12,7 @@ from knnmt.protection.marked import Marked
 
 
 class Resources(Replacing):
-    """A file of resources. What has a type (pictures, sizes) or names a control (>>) is no text."""
+    """A file of resources. Entries with a type (pictures, sizes) or for a control (>>) are not text."""
 
     format = "resx"
 

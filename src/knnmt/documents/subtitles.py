@@ -17,12 +17,12 @@ _TIMING = re.compile(rf"^[ \t]*({_TIME})[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r\n|\n
 _EMPTY_LINE = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n])")
 _CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
 _TAG = re.compile(r"<(/?)([A-Za-z]\w*)[^<>]*>|<[\d:.]+>")  # or the time of the next word
-_NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the cue that comes next
+_NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the next cue
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class Subtitles(Replacing):
-    """Cues. A translation of a cue with several lines has as many, about equally long."""
+    """Cues. The translation of a cue with several lines has as many lines, of about equal length."""
 
     format = "subtitles"
 
@@ -40,7 +40,7 @@ class Subtitles(Replacing):
         for timing, following in zip(timings, starts, strict=False):
             is_last = following == len(content.text)
             end = (_CUE_END if is_last else _EMPTY_LINE).search(content.text, timing.end(), following)
-            if end is None:  # no empty line parts it from the next
+            if end is None:  # without an empty line before the next one
                 end = _NUMBER.search(content.text, timing.end(), following)
             stop = end.start() if end else timing.end()
             place = timing.end(), stop
@@ -88,7 +88,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _wrapped(text: str, lines: int) -> str:
-    """The text in so many lines, broken at the spaces nearest to equal parts; those in tags do not count."""
+    """The text in so many lines, broken at the spaces nearest to equal parts; spaces in tags do not count."""
     spaces = [found.start() for found in re.finditer(r"<[^>]*>|(?<=\S) (?=\S)", text) if found[0] == " "]
     for line in range(lines - 1, 0, -1):
         wanted = len(text) * line / lines

@@ -1,4 +1,4 @@
-"""TMX: units with a variant in the source language, to which one in the target language is added."""
+"""TMX: a variant in the target language is added to units with a variant in the source language."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _KINDS = {"bpt": Kind.OPENING, "ept": Kind.CLOSING, "hi": Kind.AROUND, "sub": Ki
 
 
 class Tmx(TextDocument):
-    """A memory. Variants that are added say creationtool="knnmt".
+    """A memory. Added variants have creationtool="knnmt".
 
-    languages: of the source and the target; what is None is the header's source language, and the only other one
+    languages: of the source and the target; by default the header's source language, and the only other one
     """
 
     format = "tmx"
@@ -68,7 +68,7 @@ _Found = tuple[Unit, Element, Element | None, Element]
 
 
 def _found(content: Content, root: Element, source: str, target: str | None) -> Iterator[_Found]:
-    """Units with the variants of source and target, and the last of all."""
+    """Units with the variants of source and target, and the last variant."""
     units = (each for each in root.walk() if each.local == "tu")
     for number, unit in enumerate(units, 1):
         variants = list(unit.each("tuv"))
@@ -92,7 +92,7 @@ def _found(content: Content, root: Element, source: str, target: str | None) -> 
 
 
 def _context(content: Content, unit: Element) -> str:
-    """As `knnmt.corpus.tmx` reads it in memories."""
+    """The context, as `knnmt.corpus.tmx` reads it in memories."""
     said = (
         plain(marked_text(content, each, _rule))
         for each in unit.each("prop")

@@ -1,4 +1,4 @@
-"""Translating a document: which units, in which order, and what became of each."""
+"""Translates a document: which units, in which order, and with which results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from knnmt.protection.marked import Code, Marked
 from knnmt.protection.tags import Tags, with_tags
 
 _MAX_CODES = 1000
-WINDOW = 256  # units translated, and kept, together
+WINDOW = 256  # units that are translated and saved together
 _HALF = re.compile(r"[\ud800-\udfff]")
 _ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
 
 
 class Translated(Protocol):
-    """What is asked of a `Translation`."""
+    """The fields of a `Translation` that are used here."""
 
     @property
     def text(self) -> str: ...
@@ -41,11 +41,13 @@ Translate = Callable[[Sequence[Marked], Sequence[str]], Sequence[Translated]]
 
 @dataclass(slots=True)
 class Outcome:
-    """A document with what became of its units.
+    """A document with the results of its units.
 
-    kept: units that were not to be translated; fuzzy: how many of them somebody has to look at
-    failures: why units stayed as they were, by id; notes: what to know of others
-    certainty: how sure those are that were translated now, where the store knows that (`Translation.certainty`)
+    kept: units that were not to be translated
+    fuzzy: how many of them need review
+    failures: why units stayed untranslated, by id
+    notes: warnings about other units
+    certainty: of the newly translated units, if the store has estimates (`Translation.certainty`)
     """
 
     data: bytes
@@ -58,7 +60,7 @@ class Outcome:
 
 
 def to_translate(document: Document, retranslate: bool = False) -> list[Unit]:
-    """The units that nobody translated; with `retranslate`, those besides that somebody has to look at."""
+    """The units without a translation; with `retranslate`, also those that need review."""
     states = {State.UNTRANSLATED, State.FUZZY} if retranslate else {State.UNTRANSLATED}
     return [unit for unit in document.units if unit.translatable and unit.state in states and _has_words(unit.source)]
 
@@ -71,9 +73,9 @@ def translate_document(
     tags: Tags = "auto",
     progress: Callable[[int], None] = lambda _units: None,
 ) -> Outcome:
-    """Translate a document's units, and put them in their places. A unit that fails stays as it was.
+    """Translate a document's units, and insert the translations. A unit that fails stays untranslated.
 
-    tags: what counts as a tag in text that is no mark-up to the document's format, such as that of a PO catalog
+    tags: what counts as a tag in text that the format does not treat as mark-up, such as in a PO catalog
     """
     units = to_translate(document, retranslate)
     fuzzy = 0 if retranslate else sum(unit.translatable and unit.state is State.FUZZY for unit in document.units)
@@ -106,16 +108,16 @@ def translate_document(
 
 
 def _refusal(unit: Unit, outcome: Outcome) -> bool:
-    """Whether a unit cannot be translated as text, which is noted."""
+    """Why a unit cannot be translated as text, or None; it is noted."""
     if sum(isinstance(part, Code) for part in unit.source) > _MAX_CODES:
         outcome.failures[unit.id] = f"it has more than {_MAX_CODES:,} inline codes"
     elif _HALF.search(plain(unit.source)):
-        outcome.failures[unit.id] = "it has half a surrogate pair, which is no character"
+        outcome.failures[unit.id] = "it has half of a surrogate pair, which is not a character"
     return unit.id in outcome.failures
 
 
 def _with_tags(text: Marked, tags: Tags) -> Marked:
-    """A text whose tags are codes, too, in pairs that no other code is in."""
+    """A text whose tags are codes, too, in pairs that contain no other code."""
     parts: list[str | Code] = []
     pairs = max((part.pair or 0 for part in text if isinstance(part, Code)), default=0) + 1
     for part in text:
@@ -132,7 +134,7 @@ def _with_tags(text: Marked, tags: Tags) -> Marked:
 
 
 def _without_tags(target: Marked, made: Collection[str | Code]) -> Marked:
-    """A translation whose codes that were made of text are text again."""
+    """A translation in which codes that were made from text are text again."""
     return joined(part.raw if isinstance(part, Code) and part in made else part for part in target)
 
 

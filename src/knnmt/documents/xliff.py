@@ -1,4 +1,4 @@
-"""XLIFF 1.2, with what Trados (SDLXLIFF) and memoQ (MQXLIFF) add to it, and XLIFF 2.x."""
+"""XLIFF 1.2, with the extensions of Trados (SDLXLIFF) and memoQ (MQXLIFF), and XLIFF 2.x."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_xliff(data: bytes, name: str) -> Document:
 
 @dataclass(slots=True)
 class _TransUnit:
-    """A <trans-unit> with its parts. segments: the marks in seg-source by their mid; none where it has no segments"""
+    """A <trans-unit> with its parts. segments: the marks in seg-source by their mid; empty without segments"""
 
     element: Element
     source: Element
@@ -50,8 +50,8 @@ class _TransUnit:
 class Xliff1(TextDocument):
     """XLIFF 1.2. Targets get state="needs-review-translation" and state-qualifier="mt-suggestion".
 
-    In files of Trados the segment's definition says conf="Draft" and origin="mt" instead; in those of memoQ the unit
-    says mq:status="PartiallyEdited" besides.
+    In files of Trados, the segment's definition gets conf="Draft" and origin="mt" instead; in those of memoQ, the unit
+    also gets mq:status="PartiallyEdited".
     """
 
     format = "xliff"
@@ -164,7 +164,7 @@ def _is_locked(whole: _TransUnit, segment: str | None) -> bool:
 
 
 def _built(content: Content, whole: _TransUnit, given: Mapping[str | None, str]) -> str:
-    """A target like seg-source, with segments that are given, or that the old one had, and the others empty."""
+    """A target like seg-source, with the given segments, those of the old target, and the others empty."""
     assert whole.segmented is not None  # noqa: S101 - there are segments
     old = _marks(whole.target) if whole.target is not None else {}
     edits = []
@@ -179,7 +179,7 @@ def _built(content: Content, whole: _TransUnit, given: Mapping[str | None, str])
 
 
 def _new_target(content: Content, after: Element, inside: str, status: Mapping[str, str]) -> Edit:
-    """A <target> behind an element, on a line of its own where that is."""
+    """A <target> after an element, on its own line if the element is."""
     line = content.text.rfind("\n", 0, after.start) + 1
     indent = content.text[line : after.start]
     between = content.line_end + indent if line and not indent.strip() else ""
@@ -203,7 +203,7 @@ def _rule_1(element: Element) -> tuple[Kind, str | None]:
 
 
 class Xliff2(TextDocument):
-    """XLIFF 2.x. Targets get state="translated", which is before "reviewed" there, and a sub-state of knnmt's."""
+    """XLIFF 2.x. Targets get state="translated", which precedes "reviewed", and a sub-state of knnmt."""
 
     format = "xliff"
     bilingual = True
@@ -277,21 +277,21 @@ def _rule_2(element: Element) -> tuple[Kind, str | None]:
 
 
 def _name(unit: Element, own: str, several: bool) -> str:
-    """The unit's id, behind its file's where there are several files."""
+    """The unit's id, after its file's id if there are several files."""
     file = next((each.attributes for each in unit.around() if each.local == "file"), {}) if several else {}
     stated = file.get("original") or file.get("id")
     return f"{stated}/{own}" if stated else own
 
 
 def _is_translatable(unit: Element) -> bool:
-    """What the nearest element says that says anything about it."""
+    """The setting of the nearest element that has one."""
     return (
         next((each.attributes["translate"] for each in unit.around() if "translate" in each.attributes), "yes") != "no"
     )
 
 
 def _context(content: Content, unit: Element) -> str:
-    """As `knnmt.corpus.xliff_segments.context_of` reads it in memories."""
+    """The context, as `knnmt.corpus.xliff_segments.context_of` reads it in memories."""
     said = [unit.attributes.get("name" if unit.local == "unit" else "resname", "")]
     for group in unit.each("context-group"):
         contexts = (each for each in group.each("context") if each.attributes.get("context-type") not in PLACES)
@@ -300,7 +300,7 @@ def _context(content: Content, unit: Element) -> str:
 
 
 def _one(name: str, side: str, files: Iterable[Element]) -> str | None:
-    """The language that all files of a document state; None where they state none."""
+    """The language that all files of a document state; None if they state none."""
     stated = {language for file in files if (language := file.attributes.get(f"{side}-language"))}
     if len(stated) > 1:
         raise MalformedDocumentError(

@@ -1,4 +1,4 @@
-"""YAML of interface strings, as Rails and others have them: plain, quoted, literal and folded strings."""
+"""YAML of interface strings, as in Rails and others: plain, quoted, literal and folded strings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from knnmt.documents.document import Replacing, Unit
 from knnmt.errors import MalformedDocumentError, MissingDependencyError
 from knnmt.protection.marked import Marked, written
 
-_MAX_CHARACTERS = 1 << 23  # what takes a minute to read
+_MAX_CHARACTERS = 1 << 23  # takes a minute to read
 _MAX_DEPTH = 100
 _STRING = "tag:yaml.org,2002:str"
 _BLOCK = re.compile(r"[|>][^\r\n]*(\r\n|\n|\r)")
 _PLAIN = re.compile(r"[^\s\-?:,\[\]{}#&*!|>'\"%@`][^\r\n\t]*")
 _UNSAFE, _UNSAFE_IN_FLOW = re.compile(r": |:$| #"), re.compile(r"[^\w .-]")
-_FLOW = "flow"  # the style of a string without quotes in brackets
+_FLOW = "flow"  # the style of an unquoted string in brackets
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")  # an anchor and a tag before a value
 _Found = tuple[Unit, tuple[int, int]]
 
@@ -34,7 +34,7 @@ class YamlStrings(Replacing):
         super().__init__(content, self._found(content))
 
     def _found(self, content: Content) -> Iterator[_Found]:
-        seen: set[int] = set()  # an alias is the node it stands for
+        seen: set[int] = set()  # an alias is the node that it refers to
         for number, root in enumerate(_documents(content)):
             waiting: list[tuple[str, Any, bool]] = [(f"{number}" if number else "", root, False)]
             while waiting:
@@ -107,7 +107,7 @@ def _join(path: str, key: str) -> str:
 
 
 def _is_plain(text: str, in_flow: bool) -> bool:
-    """Whether a text may stand without quotes, and is then read as a string."""
+    """Whether a text may be written without quotes, and is then read as a string."""
     import yaml
 
     if not _PLAIN.fullmatch(text) or _UNSAFE.search(text) or text != text.strip():

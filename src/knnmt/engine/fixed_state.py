@@ -117,7 +117,7 @@ class FixedState:
 
     def admit(self, m: int) -> Admitted:
         """Make room for a new token of each row and say what it sees."""
-        assert m == 1, "a fixed state takes a token a row"  # noqa: S101
+        assert m == 1, "a fixed state takes one token per row"  # noqa: S101
         self._memory.advance()
         places = self._memory.newest[1:]
         self._visible.index_copy_(2, places, self._own)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from knnmt.engine.any_shape import any_shape
 from knnmt.engine.architecture import Activation
 from knnmt.engine.product import CompiledProduct, Int8Projection, float_product
 
@@ -103,10 +102,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Te
     mask: added to the scores, broadcast over (sentences, heads, rows, seen)
     returns (sentences * rows, heads * head_dim)
     """
-    with any_shape(query.device):
-        attended = functional.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask
-        )
+    attended = functional.scaled_dot_product_attention(
+        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask
+    )
     return attended.transpose(1, 2).reshape(query.shape[0] * query.shape[1], -1)
 
 

@@ -41,9 +41,9 @@ def choose_device(device: str | torch.device | None) -> torch.device:
     if chosen.type not in ("cpu", "cuda"):
         raise SettingError(f"device {device!r} is not supported; use 'cpu', 'cuda' or 'cuda:N'")
     if chosen.type == "cuda" and torch.cuda.is_available() and (chosen.index or 0) >= torch.cuda.device_count():
-        raise SettingError(f"device {device!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices")
+        raise SettingError(f"device {device!r} was requested, but there are {torch.cuda.device_count()} CUDA devices")
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError(f"device {device!r} was asked for, but this PyTorch sees no CUDA device; use 'cpu'")
+        raise SettingError(f"device {device!r} was requested, but this PyTorch finds no CUDA device; use 'cpu'")
     return chosen
 
 

@@ -7,6 +7,7 @@ and no copy of the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from copy import copy
 from functools import cached_property
 from typing import Self
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
+from knnmt.engine.any_shape import any_shape
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
@@ -120,7 +122,7 @@ class TransformerEngine:
         return bias if bool(bias.any()) else None
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        with timing.stage("encoder"), torch.inference_mode():
+        with timing.stage("encoder"), torch.inference_mode(), any_shape(self.device):
             rows = Rows.of(sources)
             lengths = tuple(rows.lengths.tolist())
             return EncodedSources(self.encode_padded(self._padded(rows), self._padding_mask(lengths)), lengths)
@@ -167,7 +169,9 @@ class TransformerEngine:
         tokens: Tensor,
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
-        with timing.stage("decoder"), torch.inference_mode():
+        # Recorded steps keep their shapes, and cuDNN is a little faster then.
+        attention = any_shape(self.device) if isinstance(state, TransformerState) else nullcontext()
+        with timing.stage("decoder"), torch.inference_mode(), attention:
             sentences, width, m = tokens.shape
             compiled = self._compiled if m <= MAX_TOGETHER and cross_attention is None else None
             if compiled is not None and isinstance(state, TransformerState):
@@ -215,8 +219,8 @@ class TransformerEngine:
         most = int(sources.numbers.max(initial=0))
         if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
-                f"{self.name}: its tokenizer gives token {most}, and its weights have "
-                f"{len(self._source_embedding.tokens):,}. Check that both are from the same checkpoint."
+                f"{self.name}: its tokenizer gives token {most}, but its weights have only "
+                f"{len(self._source_embedding.tokens):,} tokens. Check that both are from the same checkpoint."
             )
         return sent(torch.from_numpy(sources.padded(self.special_tokens.padding)), self.device)
 

@@ -117,9 +117,12 @@ class ChatEndpoint:
         self._key = os.environ.get(KEY, "")
         check(
             not self._key or parts.scheme == "https" or self._host in _HERE,
-            f"{settings.url}: the key in {KEY} would go there in the clear. Give an https URL, or unset {KEY}",
+            f"{settings.url}: the key in {KEY} would be sent there unencrypted. Give an https URL, or unset {KEY}",
         )
-        check(self._key.isascii() and self._key.isprintable(), f"{KEY}: a key has no such characters")
+        check(
+            self._key.isascii() and self._key.isprintable(),
+            f"{KEY}: the key contains characters that a header cannot have",
+        )
 
     def translate(self, text: str, examples: Sequence[SegmentPair] = ()) -> Said:
         """A translation, after examples as earlier turns of the talk."""
@@ -150,7 +153,7 @@ class ChatEndpoint:
             return _read(content)
         except ValueError as error:
             raise ServiceError(
-                f"{place}: expected an answer as of chat/completions, and it cannot be read ({error}). Is this the URL "
+                f"{place}: expected an answer of chat/completions, but it cannot be read ({error}). Is this the URL "
                 "of such an endpoint?"
             ) from error
 
@@ -169,11 +172,9 @@ class ChatEndpoint:
                 f"{place}: no answer within {self._seconds:g} s. Is the model loaded, and fast enough?"
             ) from error
         except (OSError, HTTPException) as error:
-            raise ServiceError(f"{place}: cannot be asked: {error}. Is an endpoint running there?") from error
+            raise ServiceError(f"{place}: cannot be reached: {error}. Is an endpoint running there?") from error
         finally:
             connection.close()
         if len(content) > _MAX_ANSWER_BYTES:
-            raise ServiceError(
-                f"{place}: its answer has more than {_MAX_ANSWER_BYTES >> 20} MiB, which none should have"
-            )
+            raise ServiceError(f"{place}: its answer has more than {_MAX_ANSWER_BYTES >> 20} MiB, which is too much")
         return response.status, content

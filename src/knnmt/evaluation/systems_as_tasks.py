@@ -52,8 +52,8 @@ def run_system(task: SystemTask, system: System) -> SystemDone:
     """Run a system in a worker."""
     if task.directory is not None and not task.directory.is_dir():
         raise StorageError(
-            f"{task.directory}: expected the directory that the evaluation made, and a worker does not see it. Give a "
-            "place on a file system that all machines share, or no --output."
+            f"{task.directory}: a worker does not see this directory, which the evaluation made. Put --output on a "
+            f"file system that all machines share, or leave it out."
         )
     translator = _translator(task.model, task.device, task.dtype, task.threads, *task.languages)
     found = translator.engine.fingerprint.model

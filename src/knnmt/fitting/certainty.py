@@ -74,7 +74,7 @@ class Certainty:
             return as_record(cls, section)
         except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
-                f"{path}: its estimate of how sure translations are lacks a field, has an unknown one or a wrong "
+                f"{path}: its estimate of certainty lacks a field, has an unknown one or a wrong "
                 f"value ({error}); `knnmt tune {quoted(path)} --dev DEV` makes it again."
             ) from error
 

@@ -139,7 +139,7 @@ class Chooser:
         )
         self._save(chosen, missing)
         if missing is not None:
-            reason = f"every key is looked at, for {missing}; then `knnmt index {quoted(self._store.path)}`"
+            reason = f"every key is compared, because {missing}; then `knnmt index {quoted(self._store.path)}`"
             return Choice(chosen, tuple(measured), reason)
         return Choice(chosen, tuple(measured), _reason(chosen, exact, target, only, notes))
 
@@ -195,11 +195,11 @@ def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | Non
     if chosen.kind == only == EXACT:
         reason = "asked for"
     elif chosen.kind == only:
-        reason = f"asked for; it {'holds' if target.reached_by(chosen.fidelity) else 'does not hold'} {limits}; {speed}"
+        reason = f"requested; it {'keeps' if target.reached_by(chosen.fidelity) else 'does not keep'} {limits}; {speed}"
     elif chosen.kind == EXACT:
-        reason = f"nothing faster holds {limits}"
+        reason = f"nothing faster keeps {limits}"
     else:
-        reason = f"the fastest that holds {limits}; {speed}"
+        reason = f"the fastest that keeps {limits}; {speed}"
     return "; ".join([reason, *notes])
 
 

@@ -154,7 +154,7 @@ def advise_on_search(
     proposed = next((each.fidelity for each in offs if each.loss <= most_lost), None)
     index = f"knnmt index {shlex.quote(str(opened.datastore.path))}"
     if not offs:
-        tell("search      exact: nothing is lost\n")
+        tell("search      exact: no loss\n")
     elif proposed is None:
         tell(f"search      every setting loses more than allowed; `{index} --kind exact` loses nothing\n")
     else:

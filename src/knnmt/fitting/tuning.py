@@ -108,8 +108,8 @@ class Compared:
         """Both numbers of each text."""
         of_reported = ""
         if self.reported is not None:
-            of_reported = f"; on the pairs to report {self.reported[0]:.4f} and {self.reported[1]:.4f}"
-        return f"loss {self.tuning[0]:.4f} before, {self.tuning[1]:.4f} tuned on the pairs that tune{of_reported}"
+            of_reported = f"; on the reported pairs {self.reported[0]:.4f} and {self.reported[1]:.4f}"
+        return f"loss {self.tuning[0]:.4f} before, {self.tuning[1]:.4f} tuned, on the tuning pairs{of_reported}"
 
 
 def tune(

@@ -22,7 +22,7 @@ from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 
 _VOCABULARY_STEP = 4096  # vocabularies are counted in such steps: a new token seldom makes one larger
 _MAX_NEWER_TOKENS = 1 << 20  # that are put in order at each addition; more become part of what is there for long
-_DAMAGED = "its postings name sentences that it does not have; `knnmt verify` says all that is wrong with it"
+_DAMAGED = "its postings name sentences that it does not have; `knnmt verify` lists all problems"
 
 Tokenized = Callable[[Segment], dict[str, Array]]
 

@@ -197,7 +197,7 @@ class CompiledSteps:
         if not sound:
             raise DatastoreDamagedError(
                 f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "
-                "or its index names entries that it does not have. `knnmt verify` reads every byte of it."
+                "or its index names entries that it does not have. `knnmt verify` checks every byte."
             )
         return offsets
 

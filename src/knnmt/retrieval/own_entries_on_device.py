@@ -119,7 +119,7 @@ def _resident(parts: Sequence[DeviceIndex], entries: Entries) -> bool:
 class OwnEntriesOnDevice:
     """The entries of a number of sentences, in memory that they share with others.
 
-    spans: (sentences, 2), at an address that stays
+    spans: (sentences, 2), at an address that stays. No two overlap: scores of a sentence lie where its entries do.
     """
 
     def __init__(self, memory: OwnKeys, dim: int, sentences: int) -> None:
@@ -133,9 +133,10 @@ class OwnEntriesOnDevice:
         on_host[: len(spans)] = torch.from_numpy(spans)
         self.spans.copy_(on_host, non_blocking=True)
 
-    def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor) -> None:
-        """Sentence i goes on as sentence rows[i] of others."""
+    def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor, sentences: int) -> None:
+        """Sentence i goes on as sentence rows[i] of others; from `sentences` on they are blanks, without entries."""
         self.spans.copy_(earlier.spans[rows])
+        self.spans[sentences:] = 0
 
     def search(self, queries: Tensor, k: int) -> Found:
         """The k nearest entries of each row in its own sentence's, as in `knnmt.index.base.Index`.

@@ -76,11 +76,11 @@ class RecordedRetrieval:
         self.steps = self._of_size(sentences, keep)
         self.steps.begin(spans)
 
-    def keep(self, rows: Tensor, keep: Keep) -> None:
-        """Sentence i goes on as rows[i] was."""
+    def keep(self, rows: Tensor, sentences: int, keep: Keep) -> None:
+        """Sentence i goes on as rows[i] was; those from `sentences` on are blanks."""
         before, self.steps = self.steps, self._of_size(len(rows), keep)
         if before is not None:
-            self.steps.go_on(before, rows)
+            self.steps.go_on(before, rows, sentences)
 
     def _of_size(self, sentences: int, keep: Keep) -> RecordedSteps:
         store, config, own = self._store, self._config, self._own
@@ -118,11 +118,11 @@ class RecordedSteps:
         if self._own is not None and spans is not None:
             self._own.begin(spans)
 
-    def go_on(self, earlier: RecordedSteps, rows: Tensor) -> None:
-        """Sentence i goes on as sentence rows[i] of others."""
+    def go_on(self, earlier: RecordedSteps, rows: Tensor, sentences: int) -> None:
+        """Sentence i goes on as sentence rows[i] of others; those from `sentences` on are blanks."""
         self._distances.take(earlier._distances, rows)
         if self._own is not None and earlier._own is not None:
-            self._own.go_on(earlier._own, rows)
+            self._own.go_on(earlier._own, rows, sentences)
 
     def look(self, representations: Tensor) -> Found:
         """What the rows find, of a store with entries; representations (sentences, width, dim)."""

@@ -166,7 +166,7 @@ def _nearest(queries: Tensor, keys: Tensor, padding: Tensor, k: int) -> Found:
     while True:
         columns = smallest(rough, count)[1].sort(1).values
         together = max(1, _MEASURED // (count * keys.shape[2]))
-        parts = zip(asked.split(together), of_row.split(together), columns.split(together), strict=True)
+        parts = zip(*(torch.split(each, together) for each in (asked, of_row, columns)), strict=True)
         distances_sq = torch.cat([_distances_sq(row, keys, of[:, None], some) for row, of, some in parts])
         missing = padding[of_row[:, None], columns] | ~(distances_sq < float("inf"))
         in_order = distances_sq.masked_fill_(missing, float("inf")).sort(dim=1, stable=True)

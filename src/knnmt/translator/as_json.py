@@ -12,14 +12,14 @@ from knnmt.translator.translation import Translation
 
 
 def as_json(translation: Translation) -> dict[str, object]:
-    """A translation as JSON has it, without what there is not."""
+    """A translation as JSON, without fields that have no value."""
     alternatives = [
         {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
         for each in translation.alternatives
     ]
     told = [each for each in translation.warnings if each.kind is not NoTranslationWarning]  # which is its error
     cautions = [{"kind": each.kind.__name__, "message": each.message} for each in told]
-    segments: dict[SegmentPair, int] = {}  # which the steps of a sentence find again and again
+    segments: dict[SegmentPair, int] = {}  # the steps of a sentence find the same segments again and again
     evidence = [token.evidence and _told(token.evidence, segments) for token in translation.tokens]
     return {
         "source": translation.source,
@@ -43,7 +43,7 @@ def _rounded(coverage: Coverage) -> dict[str, float]:
 
 
 def _told(evidence: Evidence, segments: dict[SegmentPair, int]) -> dict[str, object]:
-    """Evidence with as many digits as mean something; a neighbour's pair is its place among `segments`."""
+    """Evidence with as many digits as are meaningful; a neighbour's pair is its index in `segments`."""
     neighbours = [
         {
             "token": near.token,

@@ -1,4 +1,4 @@
-"""From what a call is handed to texts with how each of them retrieves, and what is wrong with some."""
+"""From the arguments of a call to texts, each with its retrieval, or with an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OnError = Literal["raise", "continue"]
 
 @dataclass(frozen=True, slots=True)
 class TextMemory:
-    """How a text retrieves, what finds its match, and how sure its translation is, where that is known."""
+    """How a text retrieves, how its match is found, and how certain its translation is, if that is known."""
 
     retrieval: Retrieval
     matcher: SourceMatcher
@@ -33,13 +33,13 @@ class TextMemory:
 
 @dataclass(frozen=True, slots=True)
 class AskedText:
-    """A text on its way.
+    """A text that is being processed.
 
     memory: None for the model alone
     error: why it cannot be translated
-    marked: with its codes, where they are to be kept
-    glossary: terms that its translation must have
-    taken: its translation, where a match is taken over
+    marked: with its codes, if they are to be kept
+    glossary: terms that its translation must contain
+    taken: its translation, if a match is taken from the memory
     """
 
     text: str
@@ -62,10 +62,10 @@ class AskedText:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What texts of a call are asked with.
+    """The settings for the texts of a call.
 
-    memory, settings: of those that do not say otherwise
-    matching: which matches are taken over
+    memory, settings: of texts that do not have their own
+    matching: which matches are taken from the memory
     """
 
     memory: TextMemory | Store | None
@@ -76,7 +76,7 @@ class Asking:
     def window(
         self, texts: Iterator[str | Marked | Request], most: int, memories: Callable[[AskedLanguages], Memories]
     ) -> tuple[list[AskedText], Exception | None]:
-        """The next texts, at most so many, and the error that ends them, if one does: those before it are there.
+        """The next texts, at most so many, and the error that ends them, if any; texts before the error are included.
 
         memories: the open stores of texts in these languages
         """
@@ -88,21 +88,21 @@ class Asking:
                 if self.on_error == "raise":
                     _require_text(request.text)
                 requests.append(request)
-        except Exception as error:  # of whatever gives the texts, too
+        except Exception as error:  # also errors of the iterable itself
             failure = error
         ready: list[AskedText] = []
         if not requests:
             return ready, failure
         try:
             ready.extend(self._with_memories(requests, memories))
-        except KnnmtError as error:  # it stands before the other, if there is one
+        except KnnmtError as error:  # it comes before the other error, if there is one
             failure = error
         return ready, failure
 
     def _with_memories(
         self, requests: Sequence[Request], memories: Callable[[AskedLanguages], Memories]
     ) -> Iterator[AskedText]:
-        """Requests with how each retrieves. Those that ask for the same are looked up once."""
+        """Requests with the retrieval of each. Equal ones are looked up once."""
         own = [self.memory if each.datastore is NOT_GIVEN else each.datastore for each in requests]
         of_languages = {each.languages: _found(memories, each.languages) for each in requests}
         for languages, found in of_languages.items():
@@ -134,7 +134,7 @@ class Asking:
         self, text: str, marked: Marked | None, context: str, memory: TextMemory | None
     ) -> Translation | None:
         if memory is None or any(isinstance(part, Code) for part in marked or ()):
-            return None  # memories do not say where codes stand in their targets
+            return None  # memories do not say where codes belong in their targets
         opened = memory.retrieval.store
         language = opened.datastore.manifest.target_language
         found = taken_over(self.matching, text, context, opened.sources, memory.matcher, language)
@@ -143,7 +143,7 @@ class Asking:
     def _opened(
         self, memory: TextMemory | Store | None, request: Request, memories: Memories | KnnmtError
     ) -> TextMemory | KnnmtError | None:
-        """How requests for this retrieve, or why they cannot."""
+        """The retrieval of such requests, or why there is none."""
         if memory is None or isinstance(memories, KnnmtError):
             return None if isinstance(memories, Memories) else memories
         if isinstance(memory, TextMemory):
@@ -151,7 +151,7 @@ class Asking:
             told = [*(each for each in languages if getattr(request, each) is not None), *request.settings.given()]
             if told:
                 return SettingError(
-                    f"a request cannot say {', '.join(told)}, for its call was given a retrieval: name a datastore, too"
+                    f"a request cannot give {', '.join(told)}, because its call has a retrieval: also name a datastore"
                 )
             return memory
         try:
@@ -163,7 +163,7 @@ class Asking:
 
 
 def _certainty(known: Certainty | None, retrieval: Retrieval) -> Certainty | None:
-    """What is known of translations that retrieve like that."""
+    """What is known about the certainty of translations with such a retrieval."""
     own_parts = retrieval.gate is not None or retrieval.combiner is not None
     return known if known is not None and not own_parts and known.holds_for(retrieval.config) else None
 

@@ -24,10 +24,10 @@ from knnmt.translator.translation import Caution, Token, Translation
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A hypothesis of a segment, on request what its tokens were made of, and how much of the segment is covered.
+    """A hypothesis of a segment, with its evidence on request, and the coverage of the segment.
 
-    text, marked: of a segment that is guarded, its text and that with codes, white space around it included
-    cautions: what is to be said of it
+    text, marked: of a guarded segment, its text without and with codes, including white space around it
+    cautions: warnings about it
     """
 
     hypothesis: Hypothesis
@@ -50,7 +50,9 @@ def assemble(
 ) -> Translation:
     """The translation of a text.
 
-    parts: of each segment, best first; layout: of a text that is guarded; certainty: what says how sure it is
+    parts: of each segment, best first
+    layout: of a guarded text
+    certainty: estimates how certain it is
     """
     if not segments:
         marked = None if layout is None else layout.filled([])
@@ -67,18 +69,18 @@ def assemble(
     best, *others = ranked
     cautions = [caution for found in parts for caution in found[0].cautions]
     if not best.complete:
-        words = f"a translation reached the limit of {config.max_tokens} tokens and may be cut: {text[:60]!r}"
+        words = f"a translation reached the limit of {config.max_tokens} tokens and may be cut off: {text[:60]!r}"
         cautions.append(Caution(CutTranslationWarning, words))
         warnings.warn(words, CutTranslationWarning, stacklevel=2)
     if certainty is not None and any(each.kind is SourceKeptWarning for each in cautions):
-        best = replace(best, certainty=0)  # what was not translated has to be
+        best = replace(best, certainty=0)  # a text that was not translated must be translated
     return replace(best, alternatives=tuple(others), warnings=tuple(cautions))
 
 
 def _within(
     layout: Layout, segments: Sequence[TextSegment], parts: Sequence[Part], translation: Translation
 ) -> Translation:
-    """A translation of leaves in the text around them."""
+    """A translation of leaves, within the text around them."""
     leaves: list[list[str | Code]] = [[] for _ in layout.leaves]
     for segment, part in zip(segments, parts, strict=True):
         leaves[segment.guarded.leaf if segment.guarded is not None else 0] += part.marked or ()
@@ -92,15 +94,15 @@ def _within(
 
 
 def untranslated(text: str, error: str) -> Translation:
-    """What stands for a text that has no translation."""
+    """The result for a text without a translation."""
     caution = Caution(NoTranslationWarning, error)
     return Translation(text, "", (), float("-inf"), complete=False, error=error, warnings=(caution,))
 
 
 def _without_translation(segment: TextSegment) -> str:
     return (
-        f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
-        "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
+        f"no translation of {segment.text[:60]!r}: no hypothesis has a probability. Numbers may have overflowed "
+        f"(use dtype float32), the memory may be damaged (run `knnmt verify`), or settings forbid every token"
     )
 
 
@@ -146,7 +148,7 @@ def _joined_parts(
 
 
 def _mean_coverage(segments: Sequence[TextSegment], of_segments: Sequence[Coverage | None]) -> Coverage | None:
-    """Of a text, from those of its segments, by their lengths."""
+    """The coverage of a text: the mean of its segments, weighted by their lengths."""
     found = [(len(segment.text), each) for segment, each in zip(segments, of_segments, strict=True) if each]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Why a token was chosen: what the model thought of it, and which entries of the memory spoke for it."""
+"""Why a token was chosen: its probability in the model, and the entries of the memory that supported it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from knnmt.translator.spans import Span, span_in_segment
 
 @dataclass(frozen=True, slots=True)
 class EvidenceNeighbour:
-    """An entry of the memory that was near.
+    """A near entry of the memory.
 
     token: the piece of text that the entry stands for
-    distance: Euclidean; weight: its share of p_kNN
-    pair: the sentence that it comes from, with its origin; position: its place among the target's tokens
-    span: the characters of pair.target that it stands for, (start, end); empty at the end for the end of the sentence
+    distance: Euclidean
+    weight: its share of p_kNN
+    pair: the sentence that it comes from, with its origin
+    position: its place among the target's tokens
+    span: its characters in pair.target, (start, end); empty at the end for the end of the sentence
     entry: its id in the store
     """
 
@@ -36,11 +38,11 @@ class EvidenceNeighbour:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a token's probability was made of: λ p_kNN + (1 - λ) p_model.
+    """The parts of a token's probability: λ p_kNN + (1 - λ) p_model.
 
-    cached: the neighbours come from an earlier step
+    cached: whether the neighbours come from an earlier step
     neighbours: nearest first; empty if nothing was retrieved
-    forced: only one token was possible: a language code, or the end of a translation that reached its largest length
+    forced: whether only one token was possible: a language code, or the end of a translation of the largest length
     """
 
     probability: float
@@ -57,41 +59,41 @@ class Evidence:
         return self.interpolation_weight * self.memory_probability / self.probability if self.probability else 0.0
 
     def __str__(self) -> str:
-        """Equation 3 of the token, as a sentence or two."""
+        """Equation 3 for the token, as a sentence or two."""
         if self.forced:
-            return "It was forced: neither the model nor the memory was asked."
+            return "This token was forced; neither the model nor the memory chose it."
         if not self.neighbours:
-            return f"Nothing was looked up in the memory: the model alone gives it {percent(self.probability)}."
-        cached = " The neighbours were found at an earlier step and taken over from the cache." if self.cached else ""
+            return f"The memory was not searched. The model alone gives {percent(self.probability)}."
+        cached = " The neighbours come from the cache of an earlier step." if self.cached else ""
         return (
-            f"The model gives it {percent(self.model_probability)}, the memory {percent(self.memory_probability)}; "
-            f"with λ {self.interpolation_weight:.2f} that makes {percent(self.probability)}.{cached}"
+            f"The model gives {percent(self.model_probability)} and the memory {percent(self.memory_probability)}. "
+            f"With λ = {self.interpolation_weight:.2f} the result is {percent(self.probability)}.{cached}"
         )
 
 
 def percent(part: float) -> str:
-    """A probability or a share for people: 62%, 3.4%, under 0.1%."""
+    """A probability or a share in readable form: 62%, 3.4%, under 0.1%."""
     if 0 < part < 0.0005:
         return "under 0.1%"
     return f"{part:.1%}" if 0 < part < 0.0995 or 0.995 <= part < 0.9995 else f"{part:.0%}"
 
 
 def in_per_cent(coverage: Coverage) -> str:
-    """How much of a source is covered, for people."""
+    """How much of a source is covered, in readable form."""
     return f"{percent(coverage.covered)} of the source, {percent(coverage.by_one)} by one segment"
 
 
 def evidence_of(
     hypothesis: Hypothesis, steps: list[Retrieved | None], store: Snapshot, tokenizer: Tokenizer
 ) -> list[Evidence]:
-    """The evidence of each token of a hypothesis, from what the steps of its search retrieved."""
+    """The evidence of each token of a hypothesis, from the retrievals of its search."""
     chosen = zip(hypothesis.tokens, hypothesis.rows, hypothesis.base, strict=True)
     shown = _Entries(store, tokenizer)
     return [_evidence(token, row, base, steps[i], shown) for i, (token, row, base) in enumerate(chosen)]
 
 
 class _Entries:
-    """Entries of a store as they are shown; the steps of a sentence find many of them again and again."""
+    """Entries of a store in displayed form; the steps of a sentence find many of them again and again."""
 
     def __init__(self, store: Snapshot, tokenizer: Tokenizer) -> None:
         self._store = store.datastore

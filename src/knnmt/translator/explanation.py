@@ -1,7 +1,7 @@
-"""Where a translation came from, word by word: what a person wants to know of its evidence.
+"""Where a translation came from, word by word: its evidence in a form for people.
 
-How much of a token came from memory is the posterior part of equation 3's mixture, `Evidence.share`. A word's share is
-the mean over its tokens, and so is a translation's: the part of the tokens that one expects to be the memory's.
+The share of a token that came from memory is the posterior part of equation 3's mixture, `Evidence.share`. A word's
+share is the mean over its tokens, and so is a translation's: the expected part of the tokens that are the memory's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from knnmt.translator.translation import Token, Translation
 if TYPE_CHECKING:
     from knnmt.translator.translator import Settings, Translator
 
-END = "</s>"  # how the vocabularies of all models write the end of a sentence
+END = "</s>"  # how the vocabularies of all models spell the end of a sentence
 _EDGE = re.compile("[][.,;:!?…\"'()«»‹›“”„‘’‚¿¡。、，；：！？「」『』（）]+")  # punctuation around words
 _UNPARTED = re.compile(f"[{UNPARTED}]")
 _PART = re.compile(r"\w+|\s+|[^\w\s]")
@@ -31,7 +31,7 @@ _PART = re.compile(r"\w+|\s+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A stretch of a translation that its tokens gave together, without white space; empty for the end of a sentence.
+    """A part of a translation that its tokens gave together, without white space; empty for the end of a sentence.
 
     span: its characters in the translation's text, (start, end)
     """
@@ -46,16 +46,16 @@ class Word:
         return _mean_share(self.tokens)
 
     def part(self, token: Token) -> str:
-        """The characters of it that one of its tokens gave."""
+        """The characters of the word that one of its tokens gave."""
         start, end = _span(token)
         return self.text[start - self.span[0] : end - self.span[0]]
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Words in a row that owe most to the same segment of the memory.
+    """Successive words that depend mostly on the same segment of the memory.
 
-    spans: the characters of pair.target that spoke for them, (start, end) each, in order
+    spans: the characters of pair.target that supported them, (start, end) each, in order
     """
 
     text: str
@@ -71,7 +71,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A translation made with a memory, its words, and what the model alone would have said.
+    """A translation with a memory, its words, and the translation of the model alone.
 
     source_language, target_language: those of the store, such as "de" and "en"
     """
@@ -88,7 +88,7 @@ class Explanation:
         return _mean_share(token for word in self.words for token in word.tokens)
 
     def strides(self) -> list[str]:
-        """The text in pieces that came in one pass each, where some of its tokens were drafted from the memory."""
+        """The text in pieces that came in one pass each, if some of its tokens were drafted from the memory."""
         tokens = self.translation.tokens
         if not any(token.drafted for token in tokens):
             return []
@@ -98,7 +98,7 @@ class Explanation:
         return [piece for piece in pieces if piece.strip()]
 
     def pieces(self) -> Iterator[str | Word]:
-        """The translation's text from start to end: words, and what is between them."""
+        """The translation's text from start to end: words, and the text between them."""
         done = 0
         for word in self.words:
             if word.span[0] > done:
@@ -112,7 +112,7 @@ class Explanation:
 def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Settings]) -> Iterator[Explanation]:
     """Translate texts with and without a memory, and explain where each word came from. Lazy, and in order.
 
-    settings: those of `Translator.stream`; a datastore or a retrieval is needed, here or in the translator. For a beam
+    settings: those of `Translator.stream`; a datastore or a retrieval is needed, here or in the translator. With a beam
         of 1, texts are translated once more, one by one, to see which tokens are drafted from the memory
     """
     datastore, ready = settings.get("datastore", translator.datastore), settings.get("retrieval")
@@ -128,7 +128,7 @@ def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Set
     here, there, again = tee(texts, 3)
     streams = translator.stream(here, **with_memory), translator.stream(there, **without)
     both: Iterator[tuple[Translation, Translation]] = zip(*streams, strict=True)
-    if settings.get("beam") == 1:  # evidence is not recorded where tokens are drafted
+    if settings.get("beam") == 1:  # evidence is not recorded if tokens are drafted
         plainly: Settings = {**settings, "evidence": False, "steps": False, "match": False, "batch_size": 1}
         drafts = translator.stream(again, **plainly)
         both = ((_drafted(made, other), alone) for (made, alone), other in zip(both, drafts, strict=True))
@@ -139,7 +139,7 @@ def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Set
 
 
 def _drafted(made: Translation, other: Translation) -> Translation:
-    """A translation whose tokens know whether they were drafted, as those of the same translation do."""
+    """A translation whose tokens know whether they were drafted, taken from an equal translation."""
     if [token.id for token in made.tokens] != [token.id for token in other.tokens]:
         return made
     pairs = zip(made.tokens, other.tokens, strict=True)
@@ -149,7 +149,7 @@ def _drafted(made: Translation, other: Translation) -> Translation:
 def words_of(translation: Translation) -> Iterator[Word]:
     """The words of a translation whose tokens have spans, in order.
 
-    Every token is in one of them, but for forced ones that are no text: a language's code is neither model nor memory.
+    Every token is in one of them, except forced ones without text: a language code comes from neither model nor memory.
     """
     group: list[Token] = []
     for token in translation.tokens:
@@ -164,9 +164,9 @@ def words_of(translation: Translation) -> Iterator[Word]:
 
 
 def passages_of(explanation: Explanation, least: float = 0.05) -> list[Passage]:
-    """The words of which at least so much came from memory, grouped by the segments that gave it."""
+    """The words of which at least so much came from memory, grouped by segment."""
     passages: list[Passage] = []
-    next_to_it = False  # whether the word before is the last of the last passage
+    next_to_it = False  # whether the previous word is the last of the last passage
     for word in explanation.words:
         spoke = _segments_for(word) if word.share >= least else {}
         if spoke:
@@ -174,7 +174,7 @@ def passages_of(explanation: Explanation, least: float = 0.05) -> list[Passage]:
             spans: set[Span] = set()
             pair = max(spoke, key=lambda each: spoke[each][0])
             last = passages[-1] if next_to_it else None
-            if last and last.pair in spoke and spoke[last.pair][0] >= spoke[pair][0] / 2:  # rather one segment than two
+            if last and last.pair in spoke and spoke[last.pair][0] >= spoke[pair][0] / 2:  # prefer one segment to two
                 passages.pop()
                 words, pair, spans = (*last.words, word), last.pair, set(last.spans)
             text = explanation.translation.text[words[0].span[0] : word.span[1]]
@@ -184,7 +184,7 @@ def passages_of(explanation: Explanation, least: float = 0.05) -> list[Passage]:
 
 
 def _segments_for(word: Word) -> dict[SegmentPair, tuple[float, set[Span]]]:
-    """The segments that spoke for tokens of a word: how much each gave, and where."""
+    """The segments that supported the tokens of a word: how much each gave, and where."""
     spoke: dict[SegmentPair, tuple[float, set[Span]]] = {}
     for token, evidence in ((each, each.evidence) for each in word.tokens if each.evidence):
         for near in evidence.neighbours:
@@ -195,7 +195,7 @@ def _segments_for(word: Word) -> dict[SegmentPair, tuple[float, set[Span]]]:
 
 
 def differences(text: str, other: str) -> list[tuple[str, bool]]:
-    """A text in pieces, each with whether the other text lacks it there; words are compared whole."""
+    """A text in pieces, each with whether the other text lacks it there; whole words are compared."""
     mine = _PART.findall(text)
     changes = SequenceMatcher(None, mine, _PART.findall(other), autojunk=False).get_opcodes()
     pieces = [("".join(mine[start:end]), kind != "equal") for kind, start, end, _, _ in changes if end > start]
@@ -206,9 +206,9 @@ def differences(text: str, other: str) -> list[tuple[str, bool]]:
 
 
 def marked(text: str, spans: Iterable[Span], most: int) -> list[tuple[str, bool]]:
-    """A text in pieces, each with whether it is marked by spans in order; only white space apart, two are one.
+    """A text in pieces, each with whether ordered spans mark it; marks with only white space between them are joined.
 
-    Where the text is longer than `most`, what is far from the marks is cut at words and becomes …
+    If the text is longer than `most`, parts far from the marks are cut at words and become …
     """
     joined: list[Span] = []
     for start, end in spans:
@@ -218,7 +218,7 @@ def marked(text: str, spans: Iterable[Span], most: int) -> list[tuple[str, bool]
             joined.append((start, end))
     first, last = (joined[0][0], joined[-1][1]) if joined else (0, 0)
     room = max(0, most - (last - first))
-    behind = max(room - (len(text) - last), room // 2)  # what one side leaves is the other's
+    behind = max(room - (len(text) - last), room // 2)  # one side gets what the other does not use
     ahead = max(room - first, room - room // 2)
     left, right = max(0, first - behind), min(len(text), last + ahead)
     if left:
@@ -239,25 +239,23 @@ def _mean_share(tokens: Iterable[Token]) -> float:
 
 def _span(token: Token) -> Span:
     if token.span is None:
-        raise SettingError(
-            "expected a translation made with evidence=True, found tokens without spans: ask for evidence"
-        )
+        raise SettingError("expected a translation made with evidence=True, found tokens without spans")
     return token.span
 
 
 def _parted(group: list[Token], token: Token, text: str) -> bool:
-    """Whether a token begins another word than the one before it."""
+    """Whether a token starts a new word."""
     start, end = _span(token)
     before = _span(group[-1])[1]
     if END in (token.text, group[-1].text) or start > before:
         return True
-    # In scripts without spaces every token is a word.
+    # In scripts without spaces, every token is a word.
     letters = text[_span(group[0])[0] : before][-1:] + text[start:end][:1]
     return len(letters) == 2 and _UNPARTED.search(letters) is not None
 
 
 def _without_edges(group: list[Token], text: str) -> Iterator[Word]:
-    """A group of tokens as a word, the punctuation before and after it as words of their own."""
+    """A group of tokens as a word, with the punctuation before and after it as separate words."""
     marks = [_EDGE.fullmatch(text[slice(*_span(token))]) is not None for token in group]
     first = marks.index(False) if False in marks else len(marks)
     last = len(marks) - marks[::-1].index(False) if False in marks else len(marks)

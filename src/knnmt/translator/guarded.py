@@ -1,4 +1,4 @@
-"""What must come out of a segment, with the places of its codes, and how that is shared out when it is cut."""
+"""What must be kept of a segment, with the positions of its codes, and how that is divided when the segment is cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knnmt.protection.placeholders import Found, Needs, find
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A code at a place of a text. length: of what is shown of it there; blank: it is white space of the text itself"""
+    """A code at a position of a text. length: of its shown text; blank: whether it is white space of the text itself"""
 
     offset: int
     code: Code
@@ -24,13 +24,14 @@ class Coded:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What must come out of a segment.
+    """What must be kept of a segment.
 
     before, after: the white space and the codes around its text, which stay there
     codes: those in its text
-    found: its placeholders and numbers; shown: what codes are shown as
-    terms: where it uses terms of a glossary
-    leaf: which of its text's leaves it belongs to
+    found: its placeholders and numbers
+    shown: the texts that codes are shown as
+    terms: the uses of glossary terms
+    leaf: the number of its leaf in the text
     """
 
     before: Marked = ()
@@ -45,18 +46,18 @@ class Guarded:
 
     @property
     def shown(self) -> frozenset[str]:
-        """What codes are shown as."""
+        """The texts that codes are shown as."""
         return frozenset(each.code.shown for each in self.codes if each.length)
 
     @property
     def needs(self) -> Needs:
-        """What of its text must come out."""
+        """What must be kept of its text."""
         return Needs.of(self.found)
 
     def cut(self, text: str, into_pieces: Callable[[str], list[str]]) -> list[tuple[str, Guarded]]:
-        """The text in pieces, without the white space around them, and what must come out of each.
+        """The text in pieces, without the white space around them, and what must be kept of each.
 
-        into_pieces: cuts a text of the same length at its white space, of which placeholders have none
+        into_pieces: cuts a text of the same length at its white space; placeholders have none
         """
         solid = list(text)
         for each in self.found:
@@ -65,7 +66,7 @@ class Guarded:
         return self.cut_at(text, ends[:-1])
 
     def cut_at(self, text: str, places: Sequence[int]) -> list[tuple[str, Guarded]]:
-        """The same, cut at given places."""
+        """The same, cut at given positions."""
         pieces = [text[start:end] for start, end in pairwise([0, *places, len(text)])]
         parts: list[tuple[str, Guarded]] = []
         start, waiting = 0, self.before
@@ -90,11 +91,14 @@ class Guarded:
 
 
 def shared_out(codes: Sequence[Coded], pieces: Sequence[str]) -> list[list[Coded]]:
-    """The codes of each piece of a text, with their offsets there. At a border, what closes belongs to the first."""
+    """The codes of each piece of a text, with their offsets there.
+
+    At a border, closing codes belong to the first piece.
+    """
     found: list[list[Coded]] = [[] for _ in pieces]
     ends = list(accumulate(map(len, pieces)))
     number = 0
-    for each in codes:  # which do not change their order
+    for each in codes:  # their order does not change
         while number < len(pieces) - 1 and (
             each.offset > ends[number] or (each.offset == ends[number] and each.code.role is not Role.CLOSING)
         ):
@@ -104,7 +108,7 @@ def shared_out(codes: Sequence[Coded], pieces: Sequence[str]) -> list[list[Coded
 
 
 def found_in(text: str, codes: Sequence[Coded]) -> tuple[Found, ...]:
-    """The placeholders and numbers of a text, and what is shown of its codes."""
+    """The placeholders and numbers of a text, and the shown text of its codes."""
     return tuple(find(text, frozenset(each.code.shown for each in codes if each.length)))
 
 
@@ -123,10 +127,10 @@ def margins(before: str, text: str, after: str, codes: Sequence[Coded]) -> tuple
 
 
 def _outside(codes: Sequence[Coded], length: int) -> tuple[int, int]:
-    """How many codes at the beginning and at the end stand around a text of some length, and are not moved with words.
+    """How many codes at the beginning and at the end are outside of a text of some length, and do not move with words.
 
-    Those are pairs that hold all of it or nothing, halves of pairs, and codes that stand alone, up to the first that
-    holds a part of the text.
+    These are pairs around all of it or nothing, halves of pairs, and single codes, up to the first that encloses a part
+    of the text.
     """
     first = last = 0
     while first < len(codes) and codes[first].offset <= 0 and not codes[first].length:
@@ -134,7 +138,7 @@ def _outside(codes: Sequence[Coded], length: int) -> tuple[int, int]:
     while last < len(codes) - first and codes[-1 - last].offset >= length and not codes[-1 - last].length:
         last += 1
     there = Counter(each.code.pair for each in codes)
-    there[None] = 0  # those stand alone
+    there[None] = 0  # those are single
     while True:
         around = Counter(each.code.pair for each in (*codes[:first], *codes[len(codes) - last :]))
         cut = [number for number, each in enumerate(codes) if around[each.code.pair] < there[each.code.pair]]
@@ -145,7 +149,7 @@ def _outside(codes: Sequence[Coded], length: int) -> tuple[int, int]:
 
 
 def _interleaved(space: str, codes: Sequence[Coded], moved: int) -> Marked:
-    """White space with codes in it, whose offsets are moved by so much."""
+    """White space with codes in it, whose offsets are shifted."""
     parts: list[str | Code] = []
     place = 0
     for each in codes:
@@ -156,7 +160,7 @@ def _interleaved(space: str, codes: Sequence[Coded], moved: int) -> Marked:
 
 
 def with_shown_codes(text: Marked, guarded: Guarded) -> Marked:
-    """A translation in which codes stand for what was shown of them: the n-th for the n-th."""
+    """A translation in which codes replace their shown texts: the n-th for the n-th."""
     codes = {each.offset: each.code for each in guarded.codes if each.length}
     waiting: dict[str, list[Code | None]] = {}
     for each in guarded.found:

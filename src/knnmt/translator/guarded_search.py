@@ -1,12 +1,12 @@
-"""Translations that keep what they must: decoded freely, checked, and only where that fails searched in another way.
+"""Translations that keep what they must: decoded freely, checked, and searched in another way only if that fails.
 
     1  the free translation, if it has all placeholders, numbers and terms
-    2  constrained search for them; without the terms where that finds nothing
+    2  constrained search for them; without the terms if that finds nothing
     3  the pieces between placeholders, each by itself (InPiecesWarning)
     4  the source as it is (SourceKeptWarning)
 
-Codes that were taken out are put back by the attention of the step that wrote each token; where a pair that was around
-words would be around none, the pieces between codes are translated by themselves (InPiecesWarning).
+Codes that were taken out are put back by the attention of the step that wrote each token. If a pair around words would
+end up around none, the pieces between codes are translated separately (InPiecesWarning).
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ from knnmt.translator.spans import moved_spans, spans_of
 from knnmt.translator.translation import Caution
 
 _UNIT = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-_PENALTY_WITH_TERMS = 0.5  # terms are not what the model would say; placeholders, which its source has, are
-_SPECIAL = (
-    "%{}$\\<>&@#[]|^~_=/0123456789€£¥₹₽₩¢‰"  # that free text of a constrained translation has only from its source
-)
+_PENALTY_WITH_TERMS = 0.5  # terms are not what the model would choose; placeholders, which are in its source, are
+# Free text of a constrained translation may only have these characters from its source.
+_SPECIAL = "%{}$\\<>&@#[]|^~_=/0123456789€£¥₹₽₩¢‰"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ Search = Callable[[Sequence[Job], Sequence[Requirements] | None], list[list[Part
 
 
 class GuardedSearch:
-    """What a model translates such that all is kept that must be."""
+    """Translates so that everything is kept that must be kept."""
 
     def __init__(self, engine: Engine[Any]) -> None:
         self._engine = engine
@@ -76,15 +75,18 @@ class GuardedSearch:
         return bool(text) and bool(self._vocabulary.sequences(text))
 
     def kept(self, jobs: Sequence[Job], found: Sequence[Sequence[Part]], search: Search) -> list[list[Part]]:
-        """Parts whose `marked` has all that must be there. found: what decoding freely gave; search: gives more"""
-        # What has nothing to keep is not looked at.
+        """Parts whose `marked` has everything that must be kept.
+
+        found: the results of free decoding; search: finds more
+        """
+        # Segments with nothing to keep are skipped.
         results = [
             self._sound(job, parts, terms=True) if job.guarded else self._as_it_is(job, parts)
             for job, parts in zip(jobs, found, strict=True)
         ]
         failed = [number for number, parts in enumerate(found) if parts and not results[number]]
         self._search_again(jobs, failed, results, search, terms=True)
-        # Terms are wished for, not guaranteed: without them there may be a translation.
+        # Terms are wishes, not guarantees: without them there may be a translation.
         failed = [number for number in failed if not results[number] and jobs[number].guarded.terms]
         for number in failed:
             results[number] = self._sound(jobs[number], found[number], terms=False)
@@ -96,7 +98,7 @@ class GuardedSearch:
         return [[self._told(job, part) for part in parts] for job, parts in zip(jobs, results, strict=True)]
 
     def kept_at_once(self, job: Job, parts: Sequence[Part]) -> list[Part] | None:
-        """What `kept` gives, where it is known without another pass of the model; else None."""
+        """The result of `kept`, if it is known without another pass of the model; otherwise None."""
         if any(not each.length for each in job.guarded.codes):
             return None
         sound = self._sound(job, parts, terms=True) if job.guarded else self._as_it_is(job, parts)
@@ -108,7 +110,7 @@ class GuardedSearch:
         return [replace(part, text=laid_out(job.segment, decode(part.hypothesis.tokens))) for part in parts]
 
     def _sound(self, job: Job, parts: Sequence[Part], terms: bool) -> list[Part]:
-        """Those that have what they must, with their text. terms: what glossaries ask for counts"""
+        """Those that keep what they must, with their text. terms: whether glossary terms are required"""
         needs, shown = job.guarded.needs, job.guarded.shown
         found = []
         for part in parts:
@@ -135,7 +137,7 @@ class GuardedSearch:
                 results[number] = self._sound(jobs[number], parts, terms)
 
     def _requirements(self, job: Job, terms: bool) -> Requirements | None:
-        """What constrained search is to find; None where the vocabulary cannot write it, or nothing is asked for."""
+        """The requirements of constrained search; None if the vocabulary cannot write them, or there are none."""
         text, guarded = job.segment.text, job.guarded
         asked: Counter[tuple[str, ...]] = Counter()
         joined_before: set[tuple[str, ...]] = set()
@@ -192,7 +194,10 @@ class GuardedSearch:
             results[number] = [part for part in results[number] if part.marked is not None]
 
     def _alignments(self, asked: Sequence[tuple[Job, Part]]) -> list[Alignment]:
-        """(target tokens, source tokens) for each: how much each token looked at each of the source when it came."""
+        """(target tokens, source tokens) for each:
+
+        how much each token attended to each source token when it was generated.
+        """
         code = self._engine.special_tokens.target_code
         targets = [list(part.hypothesis.tokens) for _, part in asked]
         skipped = [int(code is not None and target[:1] == [code]) for target in targets]
@@ -239,7 +244,7 @@ class GuardedSearch:
         return with_shown_codes(arrangement.marked, guarded), arrangement.whole
 
     def _frame(self) -> tuple[int, int]:
-        """How many tokens stand before and after the text of every source."""
+        """How many tokens precede and follow the text of every source."""
         encoded = self._engine.tokenizer.encode_sources(["", "a", "b"])
         leading = 0
         while encoded[1][leading] == encoded[2][leading]:
@@ -247,7 +252,7 @@ class GuardedSearch:
         return leading, len(encoded[0]) - leading
 
     def _token_offsets(self, job: Job) -> Callable[[int], int]:
-        """From characters of the source text to how many of its tokens stand before them."""
+        """From characters of the source text to the number of its tokens before them."""
         leading, trailing = self._frame()
         known: dict[int, int] = {}
         text = job.segment.text
@@ -264,7 +269,7 @@ class GuardedSearch:
     # Pieces ----------------------------------------------------------------------------------------------------------
 
     def _in_pieces(self, job: Job, whole: Part, search: Search, at_placeholders: bool) -> Part:
-        """The pieces of a text between its codes, and where asked its placeholders, each translated by itself."""
+        """The pieces of a text between its codes, and optionally its placeholders, each translated separately."""
         segment, guarded = job.segment, replace(job.guarded, before=(), after=())
         borders = {each.offset for each in guarded.codes if not each.length}
         if at_placeholders:
@@ -290,12 +295,12 @@ class GuardedSearch:
         ]
         marked = joined_strings([piece for part in parts for piece in part.marked or ()])
         text = read(marked)
-        for each in guarded.codes:  # line ends written with a backslash look like placeholders
+        for each in guarded.codes:  # line ends that are written with a backslash look like placeholders
             text = text.replace(each.code.raw, " ", 1) if each.blank else text
         if guarded.needs.unmet_in(text, guarded.shown):
             return _source_kept(segment, guarded, whole)
         told = [done[number][0] for number in words if done[number]]
-        caution = _caution(InPiecesWarning, "translated in the pieces between what must be kept", segment)
+        caution = _caution(InPiecesWarning, "translated piece by piece, between the parts that must be kept", segment)
         return Part(
             _joined([each.hypothesis for each in told]) or whole.hypothesis,
             [why for each in told for why in each.evidence],
@@ -305,7 +310,7 @@ class GuardedSearch:
         )
 
     def _told(self, job: Job, part: Part) -> Part:
-        """A part with the margins of its segment, and what is to be said of its terms."""
+        """A part with the margins of its segment, and the warnings about its terms."""
         marked = joined_strings([*job.guarded.before, *(part.marked or ()), *job.guarded.after])
         cautions = [
             *part.cautions,
@@ -322,7 +327,7 @@ class GuardedSearch:
 
 
 def _source_kept(segment: TextSegment, guarded: Guarded, whole: Part, silent: bool = False) -> Part:
-    """The source in the place of a translation. silent: it is a placeholder, or a mark between codes"""
+    """The source in place of a translation. silent: without a warning, for a placeholder or a mark between codes"""
     placed = [(each.offset, each) for each in guarded.codes]
     parts: list[str | Code] = [*guarded.before]
     place = 0
@@ -337,18 +342,20 @@ def _source_kept(segment: TextSegment, guarded: Guarded, whole: Part, silent: bo
         text = with_accelerator(str(marked[first]), segment.mark, segment.key)
         marked = (*marked[:first], text, *marked[first + 1 :])
     cautions = (
-        () if silent else (_caution(SourceKeptWarning, "stays as it is, for no translation kept all of it", segment),)
+        ()
+        if silent
+        else (_caution(SourceKeptWarning, "stays untranslated, because no translation kept everything", segment),)
     )
     return replace(whole, text=read(marked), marked=marked, cautions=cautions)
 
 
 def _has_words(text: str, guarded: Guarded) -> bool:
-    """Whether there is something to translate in a piece."""
+    """Whether a piece has anything to translate."""
     return any(letter.isalpha() for start, end in _between(text, guarded.found) for letter in text[start:end])
 
 
 def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
-    """What must be written, and in which ways it may be: placeholders that touch each other stay together."""
+    """What must be written, and in which forms: adjacent placeholders stay together."""
     signs = [each for each in found if each.kind is Kind.SIGN]
     return [
         (each.start, each.end, tuple(writings(each.text)) if each.kind is Kind.NUMBER else (each.text,))
@@ -357,13 +364,13 @@ def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
 
 
 def _between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:
-    """The stretches of a text between what was found."""
+    """The parts of a text between what was found."""
     edges = [0, *(edge for each in found for edge in (each.start, each.end)), len(text)]
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
-    """Words, marks, and what was found, which is not cut, as stretches of a text."""
+    """Words, marks, and what was found, which is not cut, as parts of a text."""
     units: list[tuple[int, int]] = []
     between = _between(text, items)
     for (start, end), item in zip(between, [*items, None], strict=True):
@@ -374,7 +381,7 @@ def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
 
 
 def _origins(units: Sequence[tuple[int, int]], items: Sequence[Found], sources: Sequence[Found]) -> dict[int, Found]:
-    """The n-th of a kind in a translation comes from the n-th in the source; by the units that they are."""
+    """The n-th of a kind in a translation comes from the n-th in the source; by their units."""
     waiting: dict[object, list[Found]] = {}
     for each in sources:
         waiting.setdefault(_same(each), []).append(each)
@@ -397,7 +404,7 @@ def _caution(kind: type[KnnmtWarning], words: str, segment: TextSegment) -> Caut
 
 
 def _joined(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
-    """The hypotheses of pieces in a row."""
+    """The hypotheses of successive pieces."""
     if not hypotheses:
         return None
     count = sum(len(each.tokens) for each in hypotheses)

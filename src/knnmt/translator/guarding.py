@@ -1,7 +1,7 @@
-"""What must come out of a segment: its codes, placeholders, numbers and terms, told before it is decoded.
+"""What must be kept of a segment: its codes, placeholders, numbers and terms, found before it is decoded.
 
-A code that stands for a word is shown to the model, as what a person reads of it or as a stand-in. Other codes are
-taken out, as are line ends and other white space in the middle of a sentence.
+A code that stands for a word is shown to the model, as its readable text or as a stand-in. Other codes are taken out,
+and so are line ends and other white space in the middle of a sentence.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from knnmt.translator.segments import TextSegment, pieces_of, understood
 
 _BLANK = re.compile(r"[^\S ]\s*| \s+")
 _BLANK_OR_ESCAPE = re.compile(r"(?:\s|\\[nrt])*(?:[^\S ]|\\[nrt]| (?=\s))(?:\s|\\[nrt])*")
-_LABEL_WORDS = 6  # that a label may have in which _ before a word is an accelerator
-_LABEL_WORD_LETTERS = 4  # of such a word, the mark counted: _id is a name
+_LABEL_WORDS = 6  # characters of a label in which _ before a word is an accelerator
+_LABEL_WORD_LETTERS = 4  # of such a word, including the mark: _id is a name
 _BEFORE_WORD, _AFTER_WORD = "([{\"'„“‚‘«»‹›/-", ")]}\"'”“’‘»«›‹.,:;!?…/-"
 
 
@@ -31,7 +31,7 @@ _BEFORE_WORD, _AFTER_WORD = "([{\"'„“‚‘«»‹›/-", ")]}\"'”“’�
 class Guarding:
     """What of a text is guarded.
 
-    protect: placeholders, numbers, accelerators and white space; terms of a glossary, if there is one, always are
+    protect: placeholders, numbers, accelerators and white space; terms of a glossary always are
     writes: whether the model's vocabulary can write a text
     """
 
@@ -40,7 +40,7 @@ class Guarding:
     writes: Callable[[str], bool]
 
     def segments(self, layout: Layout, by_sentence: bool, held: HeldSources | None, whole: bool) -> list[TextSegment]:
-        """The segments of a text. held: what the memory holds; whole: what it holds is not cut"""
+        """The segments of a text. held: the sources in the memory; whole: do not cut those"""
         segments: list[TextSegment] = []
         for number, leaf in enumerate(layout.leaves):
             text, codes = _flattened(leaf, self.writes)
@@ -75,7 +75,7 @@ def _guarded(
 
 
 def _flattened(leaf: Marked, writes: Callable[[str], bool]) -> tuple[str, list[Coded]]:
-    """A text with what is shown of its codes, and where they are."""
+    """A text with the shown text of its codes, and their positions."""
     text = ""
     codes: list[Coded] = []
     all_words = "".join(part for part in leaf if isinstance(part, str))
@@ -95,7 +95,7 @@ def _flattened(leaf: Marked, writes: Callable[[str], bool]) -> tuple[str, list[C
 
 
 def _stand_ins() -> Iterator[str]:
-    """What stands for a word that is not known: forms that models have seen as placeholders."""
+    """Stand-ins for unknown words: forms that models have seen as placeholders."""
     for number in range(1, 100):
         yield f"{{{number}}}"
     for number in range(1, 100):
@@ -126,7 +126,7 @@ def _without_accelerator(
 
 
 def _is_likely(found: Accelerator, text: str, held: HeldSources | None) -> bool:
-    """Whether a mark is an accelerator where no memory says so: & before a letter, _ before a word of a short label."""
+    """Whether a mark is an accelerator if no memory says so: & before a letter, _ before a word of a short label."""
     if found.sure or found.mark == "&":
         return True
     is_label = len(text.split()) <= _LABEL_WORDS and (not text.endswith(".") or text.endswith(".."))
@@ -135,7 +135,7 @@ def _is_likely(found: Accelerator, text: str, held: HeldSources | None) -> bool:
 
 
 def _stripped(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, list[Coded]]:
-    """With line ends and tabs that are written with a backslash around the text, not at the ends of it."""
+    """With line ends and tabs that are written with a backslash around the text, not at its ends."""
     places = _escapes(segment.text)
     length = len(segment.text)
     start = places[0][1] if places and not places[0][0] else 0
@@ -148,7 +148,7 @@ def _stripped(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, li
 
 
 def _escapes(text: str) -> list[tuple[int, int]]:
-    """White space that is more than one space or is written with a backslash, but for what looks so in a path."""
+    """White space of more than one space or written with a backslash, except for what looks like it in a path."""
     paths = [each for each in find(text) if "\\" in each.text and len(each.text) > len("\\n")] if "\\" in text else []
     spans = [found.span() for found in _BLANK_OR_ESCAPE.finditer(text)]
     return [(start, end) for start, end in spans if not any(start < each.end and each.start < end for each in paths)]
@@ -157,7 +157,7 @@ def _escapes(text: str) -> list[tuple[int, int]]:
 def _without_blanks(segment: TextSegment, codes: list[Coded], is_held: bool) -> tuple[TextSegment, list[Coded]]:
     """With one space for all other white space, which becomes codes.
 
-    is_held: the memory has the text, and what it writes with a backslash is no white space there
+    is_held: the memory has the text, so a backslash in it is not white space
     """
     text, found = segment.text, list(codes)
     spans = [match.span() for match in _BLANK.finditer(text)] if is_held else _escapes(text)

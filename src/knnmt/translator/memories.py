@@ -1,4 +1,4 @@
-"""The stores that a translator has open, with what is known of them, and how calls retrieve from them."""
+"""The open stores of a translator, what is known about them, and how calls retrieve from them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from knnmt.retrieval.step import Combiner, Gate
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
-_MAX_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
+_MAX_RETRIEVALS = 1024  # remembered retrievals: each text may come with its own settings
 Store = str | Path | Datastore
-AskedLanguages = tuple[str | None, str | None]  # source and target as somebody names them, None for the translator's
-_said: set[object] = set()  # what was warned of in this process
+AskedLanguages = tuple[str | None, str | None]  # source and target as the user names them, None for the translator's
+_said: set[object] = set()  # warnings that were given in this process
 
 
 def languages_of(store: Store) -> tuple[str, str]:
@@ -56,7 +56,7 @@ def languages_of(store: Store) -> tuple[str, str]:
 
 
 def model_of(store: Store | None) -> str:
-    """The model that a store was built with, by its name if it is here; it may be a copy of the shipped one."""
+    """The model that a store was built with, by name if it is here; it may be a copy of the shipped one."""
     if store is None:
         return DEFAULT_MODEL
     manifest = _manifest_of(store)
@@ -108,8 +108,8 @@ class Request:
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
         for side in (source_lang, target_lang):
-            check(side is None or isinstance(side, str), f"a language is named by a tag such as de, got {side!r}")
-        check(isinstance(context, str), f"a context is a text, got {context!r}")
+            check(side is None or isinstance(side, str), f"expected a language tag such as de, got {side!r}")
+        check(isinstance(context, str), f"a context must be a text, got {context!r}")
         object.__setattr__(self, "glossary", glossary)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "datastore", datastore)
@@ -126,13 +126,14 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Memory:
-    """An open store with what is known of it.
+    """An open store with what is known about it.
 
-    known_certainty: `certainty`, or what is wrong with it
-    settings_changed: when the settings that all of these come from were written, 0 where there are none
-    gate: read when a call first asks for it; gate_changed: when it was written
-    judged: whether somebody was warned where its search is slow
-    combiners: the trained ones that calls asked for, by method, with when they were written
+    known_certainty: `certainty`, or the error in it
+    settings_changed: when the settings were written, 0 if there are none
+    gate: read when a call first needs it
+    gate_changed: when it was written
+    judged: whether a warning about slow search was given
+    combiners: the trained ones that calls used, by method, with the times when they were written
     """
 
     opened: OpenStore
@@ -148,23 +149,23 @@ class Memory:
 
     @property
     def calibration(self) -> Calibration:
-        """What is estimated for search of the whole store."""
+        """The estimates for search of the whole store."""
         return self.estimates.whole
 
     @property
     def certainty(self) -> Certainty | None:
-        """How sure translations at the settings that it was measured with are; None where nobody measured it."""
+        """How certain translations are at the settings of the measurement; None if it was not measured."""
         if isinstance(self.known_certainty, DatastoreDamagedError):
             raise self.known_certainty
         return self.known_certainty
 
     @property
     def size(self) -> int:
-        """Bytes of the store's files, which is about what it takes in memory when all of it is used."""
+        """Bytes of the store's files, which is about the memory that it takes when all of it is used."""
         return sum(stored.bytes for stored in self.opened.datastore.manifest.files())
 
     def resolve(self, settings: RetrievalSettings | None = None) -> RetrievalConfig:
-        """The whole settings of a call that asks for these, or for nothing."""
+        """The complete settings of a call with these settings, or with none."""
         own = StoresOwn(self.opened.datastore, self.estimates, self.profiles)
         settings = settings or RetrievalSettings()
         if isinstance(self.opened, ShardedStore):
@@ -172,16 +173,16 @@ class Memory:
             way = resolve(settings, own)
             place = self.opened.datastore.path
             check(
-                way.segments is not None, f"{place}: a set of shards is searched by segment, and not whole or by fast"
+                way.segments is not None, f"{place}: a set of shards is searched by segment; whole and fast do not work"
             )
             return way
         return resolve(settings, own)
 
 
 class Memories:
-    """The open stores of one model, by their places, those used last at the end. Threads may share them.
+    """The open stores of one model, by path, the last used one at the end. Threads may share them.
 
-    A store that is closed lives on with the batches that use it, and its memory is given back after the last of them.
+    A store that is closed lives on with the batches that use it; its memory is freed after the last of them.
     """
 
     def __init__(self, engine: Engine[State], exact: bool = False, limits: OpenStores | None = None) -> None:
@@ -195,7 +196,7 @@ class Memories:
         self._retrievals: dict[tuple[Path, RetrievalConfig, str | None, str | None], Retrieval] = {}
 
     def open(self, datastore: Store) -> Memory:
-        """Open a store, or find it open; its settings are those that stand there now."""
+        """Open a store, or find it open; its settings are read again if they changed."""
         path = _place(datastore)
         with self._changing:
             memory = self._open.pop(path, None)
@@ -217,21 +218,21 @@ class Memories:
         return OpenStore(store, device, self._exact, choose_probes, tokenizer)
 
     def close(self, datastore: Store) -> None:
-        """Forget a store that is open; its memory is given back."""
+        """Close a store; its memory is freed."""
         path = _place(datastore)
         with self._changing:
             self._open.pop(path, None)
             self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
 
     def close_all(self) -> None:
-        """Forget every store."""
+        """Close every store."""
         with self._changing:
             self._open, self._retrievals = {}, {}
 
     def refresh(self, datastores: Iterable[Store]) -> None:
         """Move those of these stores that are open to their newest generation, index and settings.
 
-        Then some of the others are closed, where too many are open.
+        Then some of the others are closed, if too many are open.
         """
         places = {_place(each) for each in datastores}
         with self._changing:
@@ -240,7 +241,7 @@ class Memories:
             self._close_some(places)
 
     def _close_some(self, needed: set[Path]) -> None:
-        """Close what was not used for longest until the limits hold, or all that is open is needed now."""
+        """Close the stores that were unused for longest until the limits hold, or all open ones are in use."""
         sizes = {path: memory.size for path, memory in self._open.items()}
         coming = len(needed - sizes.keys())
         for path in list(sizes):
@@ -267,7 +268,7 @@ class Memories:
             memory.settings_changed = changed
 
     def retrieval(self, datastore: Store, settings: RetrievalSettings | None = None) -> Retrieval:
-        """How a call with these settings retrieves. Calls with equal settings get the same one."""
+        """The retrieval of a call with these settings. Calls with equal settings get the same one."""
         with self._changing:
             memory = self.open(datastore)
             settings = settings or RetrievalSettings()
@@ -320,13 +321,13 @@ class Memories:
         return combiner
 
     def _take_gate(self, memory: Memory, gate: TrainedGate) -> None:
-        """Use this gate from the next batch on; those under way go on with the one before."""
+        """Use this gate from the next batch on; running batches keep the earlier one."""
         memory.gate, path = gate, memory.opened.datastore.path
         self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
 
 
 def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
-    """Warn of a search that could be much faster, and say how: once a process of a store, once of a missing package.
+    """Warn about a search that could be much faster, and how: once per process for a store, once for a missing package.
 
     place: where the store will be, if it is still being made
     """
@@ -339,7 +340,7 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
 
 
 def _certainty_of(path: Path) -> Certainty | DatastoreDamagedError | None:
-    """What a store knows of it. A damaged one is an error where it is asked for: tuning makes it anew."""
+    """The certainty of a store. If it is damaged, the error is raised when it is used: tuning makes it again."""
     try:
         return Certainty.of_store(path)
     except DatastoreDamagedError as error:

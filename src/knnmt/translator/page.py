@@ -1,10 +1,10 @@
-"""Explanations as a page for a browser: one file, no network, usable by keyboard, in light and in dark.
+"""Explanations as a page for a browser: one file, no network, usable by keyboard, in light and dark mode.
 
-Every word is a button shaded by how much of it came from memory; it opens a panel with the word's tokens, what each was
-made of, and its neighbours in context. Without JavaScript the panels are a list under the translation.
+Every word is a button, shaded by how much of it came from memory. It opens a panel with the word's tokens, the parts of
+their probabilities, and their neighbours in context. Without JavaScript the panels are a list under the translation.
 
-The same segments of the memory are neighbours again and again. Each stands once on the page, at its end; neighbours are
-a few words of it and a number, which the script replaces by source and origin when a panel is opened.
+The same segments of the memory are often neighbours. Each is on the page once, at its end; a neighbour is shown as a
+few words and a number, which the script replaces by source and origin when a panel is opened.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from knnmt.translator.translation import Token, Translation
 from knnmt.translator.wording import piece_name, token_name
 from knnmt.version import __version__
 
-NEIGHBOURS = 4  # of a token, unless a page is to show more
-_MAX_SHOWN = 4  # of a group before the others are folded away
+NEIGHBOURS = 4  # of a token, unless the page is to show more
+_MAX_SHOWN = 4  # of a group before the rest is folded
 _CONTEXT = 72  # characters of a neighbour
 
 _PAGE = """<!doctype html>
@@ -41,8 +41,8 @@ _PAGE = """<!doctype html>
 <body>
 <header>
 <h1>{title}</h1>
-<p class="hint">The stronger a word is shaded, the more of it came from the memory. Choose a word to see the segments
-behind it<span class="keys">; <kbd>←</kbd> <kbd>→</kbd> move, <kbd>Enter</kbd> opens, <kbd>Esc</kbd> closes</span>.</p>
+<p class="hint">The stronger the shade of a word, the more of it came from the memory. Select a word to see its
+segments<span class="keys">; <kbd>←</kbd> <kbd>→</kbd> move, <kbd>Enter</kbd> opens, <kbd>Esc</kbd> closes</span>.</p>
 <p class="legend"><span>model</span><span class="scale" aria-hidden="true"></span><span>memory</span></p>
 </header>
 <main>
@@ -82,7 +82,7 @@ def explanation_page(
 
 
 class _Pairs:
-    """The segments of the memory that a page shows, numbered as they come.
+    """The segments of the memory that a page shows, numbered as they occur.
 
     most: neighbours of a token that are shown
     """
@@ -95,7 +95,7 @@ class _Pairs:
         return self._numbers.setdefault((pair, source, target), len(self._numbers) + 1)
 
     def listed(self) -> str:
-        """All of them, folded away; a link opens what it leads to."""
+        """All of them, folded; a link opens its target."""
         if not self._numbers:
             return ""
         items = "".join(
@@ -127,7 +127,7 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 
 
 def _words(explanation: Explanation, numbers: dict[int, str]) -> Iterator[str]:
-    """The translation, so that no line of it begins with a mark that closes a word, nor with the end alone."""
+    """The translation, so that no line starts with a closing mark or with the end alone."""
     pieces = list(explanation.pieces())
     first = 0
     for last, piece in enumerate(pieces):
@@ -179,7 +179,7 @@ def _token(token: Token, word: Word, source: str, target: str, pairs: _Pairs) ->
 
 
 def _mixture(evidence: Evidence) -> str:
-    """A token's probability as a bar: what memory gave, what the model gave, and what both left to other tokens."""
+    """A token's probability as a bar: the parts of the memory, of the model, and of other tokens."""
     memory = evidence.probability * evidence.share
     parts = memory, evidence.probability - memory, 1 - evidence.probability
     names = "from memory", "from the model", "for other tokens"
@@ -189,7 +189,7 @@ def _mixture(evidence: Evidence) -> str:
 
 
 def _group(neighbours: Sequence[EvidenceNeighbour], kind: str, item: Callable[[EvidenceNeighbour], str]) -> str:
-    """item: how a neighbour is shown; empty for one that is left out"""
+    """item: shows a neighbour; empty for one that is left out"""
     weight = percent(min(1.0, sum(near.weight for near in neighbours)))
     which = {"same": "this token", "other": "other tokens"}[kind]
     items = [shown for near in neighbours if (shown := item(near))]
@@ -232,14 +232,16 @@ def _match(match: Match | None, explanation: Explanation, source: str, target: s
 
 
 def _known(translation: Translation) -> str:
-    """What is known of the whole translation."""
+    """Facts about the whole translation."""
     covered, certainty = translation.coverage, translation.certainty
     lines = "" if covered is None else f"<dt>Source covered</dt><dd>{in_per_cent(covered)}</dd>\n"
-    return lines + ("" if certainty is None else f"<dt>Certainty</dt><dd>{certainty}% of it is likely to stay</dd>\n")
+    return lines + (
+        "" if certainty is None else f"<dt>Certainty</dt><dd>about {certainty}% is likely to need no change</dd>\n"
+    )
 
 
 def _strides(explanation: Explanation, target: str) -> str:
-    """Which words came in one pass of the decoder, where tokens were drafted."""
+    """The words that came in one pass of the decoder, if tokens were drafted."""
     strides = explanation.strides()
     pieces = " ".join(f'<span class="stride">{_text(piece.strip())}</span>' for piece in strides)
     return f"<dt>In one go</dt><dd><p{target}>{pieces}</p></dd>\n" if strides else ""
@@ -253,7 +255,7 @@ def _changes(text: str, other: str) -> str:
 
 
 def _in(language: str) -> str:
-    """The attributes of text in a language, which may be written from either side."""
+    """The attributes of text in a language, which may run in either direction."""
     return f' lang="{_text(language)}" dir="auto"' if language else ' dir="auto"'
 
 

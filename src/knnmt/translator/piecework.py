@@ -1,4 +1,4 @@
-"""Texts translated piece by piece, for whoever forms batches from the texts of many calls.
+"""Translating texts piece by piece, for code that forms batches from the texts of many calls.
 
 begun = Piecework(translator, beam=5).begin(requests)    # cut into segments; matches are found already
 parts = begun[0].lane.decode(segments, tell)             # segments of any texts of the same lane
@@ -24,7 +24,10 @@ from knnmt.translator.translator import Translator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextSettings:
-    """What a call says of its texts, memories aside, as in `Translator.stream`. The defaults are the command line's."""
+    """The settings of a call for its texts, without memories, as in `Translator.stream`.
+
+    The defaults are the command line's.
+    """
 
     beam: int = 5
     n_best: int = 1
@@ -45,9 +48,9 @@ class TextSettings:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Segments of one lane can be decoded together: they have the same languages and are searched for alike.
+    """Segments of one lane can be decoded together: they have the same languages and search settings.
 
-    call: of one of them; what it says of other things has no part in decoding
+    call: of one of them; its other settings do not affect decoding
     """
 
     by: Translator
@@ -58,16 +61,17 @@ class Lane:
     def decode(
         self, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None = None
     ) -> list[list[Part]]:
-        """What is found for each segment.
+        """The results for each segment.
 
-        found: is told of those that are done before others, by their numbers; growing: how far the others are
+        found: is called for those that are done before others, by number
+        growing: is called with the progress of the others
         """
         return self.by.stages.decoded_at_once(jobs, self.call, found, growing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BegunText:
-    """A text whose segments are to be decoded; of a match that is taken over there are none."""
+    """A text whose segments are to be decoded; a match from the memory has none."""
 
     text: OpenText
     lane: Lane
@@ -78,7 +82,7 @@ class BegunText:
         return self.text.jobs
 
     def end(self, found: Sequence[list[Part]]) -> Translation | BegunText:
-        """The translation; or the text cut into other segments, which are to be decoded in the place of these."""
+        """The translation; or the text cut into other segments, which have to be decoded instead."""
         by = self.lane.by
         made = by.stages.finished(self.text, found, self.call)
         return (
@@ -88,7 +92,7 @@ class BegunText:
         )
 
     def sameness(self) -> Hashable | None:
-        """Equal for texts of one `Piecework` that have the same translation; None if that is not known."""
+        """A key that is equal for texts of one `Piecework` with the same translation; None if that is unknown."""
         asked = self.text.asked
         retrieval = asked.retrieval
         if retrieval is None:
@@ -101,17 +105,17 @@ class BegunText:
 
 
 class Piecework:
-    """How the texts of calls with the same settings are translated. Threads may share it."""
+    """Translates the texts of calls with the same settings. Threads may share it."""
 
     def __init__(self, translator: Translator, settings: TextSettings, statistics: Statistics) -> None:
         check(settings.tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {settings.tags!r}")
         self._translator, self._settings, self._statistics = translator, settings, statistics
         matching = MatchConfig(settings.exact_matches, settings.match_threshold)
         self._asking = Asking(None, translator.settings, matching, "continue")
-        self._call(translator)  # what is wrong with the settings shows at once
+        self._call(translator)  # raises errors in the settings at once
 
     def begin(self, requests: Sequence[Request]) -> list[BegunText]:
-        """Texts cut into segments, with the newest state of their stores. One that cannot be translated has none."""
+        """Cut texts into segments, with the newest state of their stores. A text that cannot be translated has none."""
         translator = self._translator
         asked, failure = self._asking.window(
             iter(requests), len(requests), lambda languages: translator.between(languages).memories
@@ -131,7 +135,7 @@ class Piecework:
     def _call(self, by: Translator) -> Call:
         told = self._settings
         return Call(
-            by.decoding(**told.searching()),  # what a search is forced to begin with differs with the languages
+            by.decoding(**told.searching()),  # the forced start of a search differs with the languages
             BatchingConfig(),
             told.split_sentences,
             told.evidence,

@@ -1,8 +1,8 @@
-"""Fuzzy matches that differ from a text in numbers and placeholders alone: the target with those of the text put in.
+"""Fuzzy matches that differ from a text only in numbers and placeholders: the target with those of the text inserted.
 
-That is done only where there is no doubt. The sources are the same but for numbers, their signs, and placeholders; each
-that differs stands in the target as often as in its source, and in no other surroundings; and no number changes in a
-way that words around it may have to follow: "1 character" does not become "2 character".
+This is done only if there is no doubt. The sources must be the same except for numbers, their signs, and placeholders.
+Each that differs must be in the target as often as in its source, in the same surroundings. No number may change so
+that the words around it would have to change: "1 character" does not become "2 character".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 from knnmt.corpus.sameness import plain
 from knnmt.protection.placeholders import Found, Kind, Needs, find
 
-# Languages with more plural forms than those of one and of many
+# Languages with more plural forms than one for 1 and one for the rest
 _SEVERAL_PLURALS = frozenset(
     [
         "ar",
@@ -44,14 +44,14 @@ _DIGITS = re.compile(r"\d+")
 
 
 def repaired(text: str, source: str, target: str, language: str) -> str | None:
-    """The target of a source as one of the text; None where that is in doubt. language: of the target"""
+    """The target of a source, changed to fit the text; None in case of doubt. language: of the target"""
     new, old, there = find(text), find(source), find(target)
     if _skeleton(text, new) != _skeleton(source, old):
         return None
     changes: dict[Hashable, tuple[str, str]] = {}
     for one, other in zip(old, new, strict=True):
         if changes.setdefault(_key(one), (one.text, other.text)) != (one.text, other.text):
-            return None  # two that are the same, or written alike, become different ones
+            return None  # two equal ones, or two that look the same, become different
     if Counter(map(_key, old)) != Counter(map(_key, there)):
         return None
     surroundings = {(_key(each), _letters_beside(each, source)) for each in old}
@@ -75,7 +75,7 @@ def repaired(text: str, source: str, target: str, language: str) -> str | None:
 
 
 def _skeleton(text: str, found: Sequence[Found]) -> str:
-    """A text with what was found in it made alike."""
+    """A text in which everything found is replaced by the same sign."""
     parts, end = [], 0
     for each in found:
         parts += [text[end : each.start], _STAND_INS[each.kind]]
@@ -84,7 +84,7 @@ def _skeleton(text: str, found: Sequence[Found]) -> str:
 
 
 def _key(found: Found) -> Hashable:
-    """What tells one from others, however a language writes numbers."""
+    """What distinguishes one from others, whatever the number format of the language."""
     return found.kind, tuple(_DIGITS.findall(found.text)) if found.kind is Kind.NUMBER else found.text
 
 
@@ -94,7 +94,7 @@ def _letters_beside(found: Found, text: str) -> tuple[str, str]:
 
 
 def _as_written(there: str, before: str, after: str) -> str | None:
-    """A number that takes another's place, grouped as that is in the target; None where both are not grouped alike."""
+    """A number in place of another, grouped as that one is in the target; None unless both are grouped alike."""
     if there == before:
         return after
     if _DIGITS.split(before) != _DIGITS.split(after):
@@ -104,7 +104,10 @@ def _as_written(there: str, before: str, after: str) -> str | None:
 
 
 def _plural(number: str, language: str) -> Hashable:
-    """The same for numbers that words follow in the same way. Where a language has more forms, it may tell too many."""
+    """A key that is equal for numbers with the same plural form.
+
+    For languages with more forms, it may distinguish too many.
+    """
     if not number.isdecimal():
         return "parts"
     value = int(number)

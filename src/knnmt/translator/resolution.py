@@ -1,4 +1,4 @@
-"""From what a call asks for to whole settings: those given, else the profile's, else those estimated for the store."""
+"""From the settings of a call to complete settings: those given, or the profile's, or those estimated for the store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 from knnmt.retrieval.settings import RetrievalSettings
 
-_SAME = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # what whole settings call the same
+_SAME = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # named so in complete settings
 
 
 @dataclass(frozen=True, slots=True)
 class StoresOwn:
-    """What is known of a store's settings: estimated, and saved with it."""
+    """What is known about a store's settings: estimates, and saved profiles."""
 
     datastore: Datastore
     estimates: Estimates
@@ -29,7 +29,7 @@ class StoresOwn:
 
 
 def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
-    """The whole settings of a call."""
+    """The complete settings of a call."""
     given = _given(settings)
     profile = given.pop("profile", None)
     if profile is None and given.get("fast"):
@@ -58,9 +58,9 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
         needed = needed and calibration.queries == 0
     if needed and own.datastore.manifest.transforms:
         raise SettingError(
-            f"{own.datastore.path}: it was made from a store whose settings were not estimated. Tune it "
-            "(`knnmt tune`), or index that one (`knnmt index`) and make this one from it again, or give λ and the "
-            "temperature yourself."
+            f"{own.datastore.path}: this store was made from one whose settings were not estimated. Tune it "
+            f"(`knnmt tune`); or index the original (`knnmt index`) and make this store from it again; or "
+            f"give λ and the temperature yourself."
         )
     same = {each: given[each] for each in _SAME if each in given}
     gate = given.get("gate", config.gate)
@@ -68,15 +68,15 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
 
 
 def named_by(settings: RetrievalSettings) -> set[str]:
-    """The settings that a call names itself; a profile names all of them."""
+    """The settings that a call itself names; a profile names all of them."""
     named = {name for name, value in settings.given().items() if value is not None}
     return named | set(RetrievalConfig.__dataclass_fields__) if "profile" in named else named
 
 
 def _given(settings: RetrievalSettings) -> dict[str, Any]:
-    """What was given of whole settings, with the number of candidates, where there is one, as `fast`.
+    """The given part of complete settings, with the number of candidates, if any, as `fast`.
 
-    Parts of one's own are none: a profile never names code.
+    Custom parts are not included: a profile never names code.
     """
     given = {name: value for name, value in settings.given().items() if name != "combiner"}
     if isinstance(given.get("gate"), str):
@@ -90,7 +90,7 @@ def _given(settings: RetrievalSettings) -> dict[str, Any]:
 
 
 def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig | None) -> RetrievalConfig:
-    """The settings of a call with Fast kNN-MT: its distances are others, so that nothing estimated fits them."""
+    """The settings of a call with Fast kNN-MT. Its distances differ, so no estimates fit them."""
     require_for_fast(datastore)
     wanted = given.get("fast", True)
     if start is None or start.fast is None or not wanted:
@@ -115,9 +115,9 @@ def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig
 
 
 def _asked_search(given: Mapping[str, Any], may_change: bool) -> str | None:
-    """How a call asks to search, "whole" or "segments", or None.
+    """The search that a call asks for, "whole" or "segments", or None.
 
-    may_change: a cache or a gate asks for whole search, too
+    may_change: a cache or a gate also asks for whole search
     """
     search, segments = given.get("search"), given.get("segments")
     check(search != "whole" or segments is None, f"search whole and segments {segments} do not go together: give one")
@@ -128,12 +128,12 @@ def _asked_search(given: Mapping[str, Any], may_change: bool) -> str | None:
 
 
 def _segments(given: Mapping[str, Any], start: RetrievalConfig | None, asked: str | None, own: StoresOwn) -> int | None:
-    """How many segments each sentence is searched in, None for the whole store."""
+    """How many segments each sentence is searched in; None for the whole store."""
     if asked == "whole":
         return None
     of_store = usual_segments(own.datastore) if start is None else start.segments
     if of_store and start is None and asked is None and own.estimates.by_segment.queries == 0:
-        of_store = None  # a reduced store, whose settings are those of another
+        of_store = None  # a reduced store, whose settings come from another
     return given.get("segments") or of_store or (DEFAULT_SEGMENTS if asked == "segments" else None)
 
 
@@ -153,9 +153,9 @@ def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None)
         )
         if quantile and own.estimates.whole.queries == 0:
             raise SettingError(
-                f"{own.datastore.path}: cache {threshold!r} is a part of distances that were not estimated for "
-                "this store. Give a distance like 6, let `knnmt tune` find one, or estimate them (`knnmt index`; of a "
-                "store made from another, index that one and make this one again)."
+                f"{own.datastore.path}: cache {threshold!r} is a quantile of distances that were not estimated for "
+                f"this store. Give a distance like 6, let `knnmt tune` find one, or estimate them (`knnmt index`; for "
+                f"a store made from another, index the original and make this store again)."
             )
         threshold = own.estimates.whole.nearest_distance(number / 100) if quantile else number
     names = {"cache_scope": "scope", "cache_hits": "keep_hits"}

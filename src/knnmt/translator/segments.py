@@ -1,6 +1,6 @@
 """From a text to the segments that the model translates, and back: sentences, overlong segments, white space, marks.
 
-What a memory holds as one segment is one, whatever it consists of. It comes out as the memory has it.
+A text that a memory holds as one segment is one segment, whatever it consists of. It comes out as the memory has it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from knnmt.translator.translation import Caution
 
 @dataclass(frozen=True, slots=True)
 class TextSegment:
-    """A stretch of text to translate, and the white space around it that belongs to the result.
+    """A part of a text to translate, and the white space around it that belongs to the result.
 
-    mark: that of the accelerator which was taken out of the text, and belongs to the result; key: its letter, where the
-        result is to have the same if it can
+    mark: the mark of the accelerator that was taken out of the text and belongs to the result
+    key: the letter of the accelerator, if the result should have the same one
     held: the memory that says where the accelerator or line breaks belong in the result
-    form: what was asked, where the text is the memory's, of which it is a form
-    guarded: what of it must come out, where that is asked for
+    form: the requested text, if the text is the memory's form of it
+    guarded: what of it must be kept
     """
 
     text: str
@@ -40,10 +40,10 @@ class TextSegment:
 
 
 def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, whole: bool = True) -> list[TextSegment]:
-    """The segments of a text: its sentences, or its lines; none where there is nothing but white space.
+    """The segments of a text: its sentences, or its lines; none if there is only white space.
 
-    held: what the memory holds
-    whole: what it holds is not cut
+    held: the sources in the memory
+    whole: do not cut those
     """
     if not text.strip():
         return []
@@ -51,7 +51,7 @@ def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, w
 
 
 def pieces_of(text: str, by_sentence: bool, held: HeldSources | None) -> list[str]:
-    """The stretches of a text that become segments, white space counted; what is `held` is not cut."""
+    """The parts of a text that become segments, including white space; those in `held` are not cut."""
     for cut in (split_lines, split_sentences) if by_sentence else (split_lines,):
         pieces = cut(text)
         if len(pieces) > 1:
@@ -62,8 +62,9 @@ def pieces_of(text: str, by_sentence: bool, held: HeldSources | None) -> list[st
 
 
 def understood(piece: str, held: HeldSources | None) -> TextSegment:
-    """A piece as a segment: as the memory has it, if it has a form of it. Without its accelerator where it surely is
-    one, or the memory has the text without it.
+    """A piece as a segment, in the memory's form if it has one.
+
+    The accelerator is taken out if there is no doubt about it, or if the memory has the text without it.
     """
     segment = _with_margins(piece)
     if held is None:
@@ -84,9 +85,9 @@ def understood(piece: str, held: HeldSources | None) -> TextSegment:
 
 
 def laid_out(segment: TextSegment, translation: str) -> str:
-    """What the model gave, with the accelerator and the line breaks of the memory's translation, if it is that.
+    """The model's output, with the accelerator and the line breaks of the memory's translation, if it is that.
 
-    The accelerator of a text that the memory does not hold comes before the first letter.
+    The accelerator of a text that is not in the memory comes before the first letter.
     """
     text = _as_held(segment, translation) or translation
     if segment.form:
@@ -101,7 +102,7 @@ def loses_lines(segment: TextSegment, translation: str, by_sentence: bool) -> bo
 
 
 def _as_held(segment: TextSegment, translation: str) -> str | None:
-    """The memory's translation that what the model gave is, as it is written there; None where there is none."""
+    """The memory's translation that equals the model's output, as it is written there; None if there is none."""
     held = segment.held
     if held is None:
         return None
@@ -140,9 +141,9 @@ def cut_to_fit(segment: TextSegment, fits: Callable[[str], bool]) -> list[TextSe
 def fitted(
     segmented: Sequence[Sequence[TextSegment]], encode: Callable[[list[str]], list[list[int]]], limit: int
 ) -> tuple[list[list[TextSegment]], list[list[int]], list[tuple[Caution, ...]]]:
-    """The segments of some texts, those longer than the model's positions cut, with their token ids in a row.
+    """The segments of some texts, with their token ids in a row. Those longer than the model's positions are cut.
 
-    With each text comes what was cut of it; that is warned of as well.
+    Each text comes with a list of its cuts, about which warnings are issued as well.
     """
 
     def fits(text: str) -> bool:
@@ -174,7 +175,7 @@ def fitted(
 
 
 def join(segments: Sequence[TextSegment], translations: Sequence[str]) -> str:
-    """Translations in the white space of their segments."""
+    """Translations with the white space of their segments."""
     return "".join(
         f"{segment.before}{translation}{segment.after}"
         for segment, translation in zip(segments, translations, strict=True)

@@ -1,4 +1,4 @@
-"""Where a token stands in a text, as characters: in what tokens decode to, and in a segment that they came from."""
+"""The characters of a token: in the text that tokens decode to, and in a segment that they came from."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Span = tuple[int, int]
 def spans_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
     """(start, end) of each token in `tokenizer.decode(tokens)`, without the white space before it.
 
-    A token that adds no character of its own has an empty span at the character that follows it: an end token, the
-    space of a word whose letters come next, the first bytes of a character.
+    A token that adds no character has an empty span before the next character: an end token, the space of a word whose
+    letters follow, the first bytes of a character.
     """
     whole = tokenizer.decode(tokens)
     return _between(whole, [_decoded(tokenizer, tokens[:count], whole) for count in range(len(tokens) + 1)])
 
 
 def span_in_segment(tokenizer: Tokenizer, tokens: Sequence[int], position: int, segment: str) -> Span:
-    """(start, end) in a segment of one of the tokens that it was encoded as; empty at its end for the end token.
+    """(start, end) in a segment of one of its tokens; empty at its end for the end token.
 
-    What tokens decode to may differ from the segment in white space, in how characters are written, and by those that
-    the vocabulary does not have: the two are aligned. Of several bytes of one character, each stands for all of it.
+    The decoded text may differ from the segment in white space, in the spelling of characters, and in characters that
+    the vocabulary lacks, so the two are aligned. Each of several bytes of one character stands for all of it.
     """
     whole = tokenizer.decode(tokens)
     prefixes = [_decoded(tokenizer, tokens[: position + more], whole) for more in (0, 1)]
@@ -40,7 +40,7 @@ def span_in_segment(tokenizer: Tokenizer, tokens: Sequence[int], position: int, 
 
 
 def moved_spans(spans: Sequence[Span], text: str, other: str) -> list[Span]:
-    """Spans of a text as those of another that differs from it in white space and the like."""
+    """Spans of a text as those of another that differs from it only in white space and the like."""
     if text == other:
         return list(spans)
     whole = [_aligned(start, max(end, start + 1), text, other) for start, end in spans]
@@ -48,7 +48,10 @@ def moved_spans(spans: Sequence[Span], text: str, other: str) -> list[Span]:
 
 
 def _decoded(tokenizer: Tokenizer, prefix: Sequence[int], whole: str) -> int:
-    """How many characters of the whole a prefix of its tokens settles: half a character decodes to something else."""
+    """How many characters of the whole a prefix of its tokens determines:
+
+    half a character decodes to something else.
+    """
     decoded = tokenizer.decode(prefix)
     agreed = takewhile(lambda pair: pair[0] == pair[1], zip(decoded, whole, strict=False))
     return sum(1 for _ in agreed)
@@ -63,7 +66,7 @@ def _between(whole: str, ends: list[int]) -> list[Span]:
 
 
 def _aligned(start: int, end: int, whole: str, segment: str) -> Span:
-    """The stretch of `segment` that answers to whole[start:end]."""
+    """The part of `segment` that corresponds to whole[start:end]."""
     changes = SequenceMatcher(None, whole, segment, autojunk=False).get_opcodes()
     if start == end:
         for kind, before, _, first, last in changes:

@@ -1,4 +1,4 @@
-"""The stages of a translation by one engine: texts are cut into segments, segments decoded, and put together again.
+"""The stages of a translation by one engine: texts are cut into segments, segments are decoded, and results are joined.
 
 With a datastore, every step of the search mixes the model's distribution with that of the memory's nearest entries.
 """
@@ -38,16 +38,16 @@ from knnmt.translator.translation import Caution, Translation, TranslationKind
 from knnmt.translator.turns import Turns
 
 TextsGrowing = Callable[[Callable[[], dict[int, str]]], None]
-"""Is called while segments are decoded, with what gives the text of each so far, by its number."""
+"""Is called while segments are decoded, with a function that returns the text of each so far, by its number."""
 
 
 def unheard_texts(_texts: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is the same for all texts of a call."""
+    """The settings that are the same for all texts of a call."""
 
     decoding: DecodingConfig
     batching: BatchingConfig
@@ -79,21 +79,21 @@ class OpenText:
 class Stages:
     """How an engine translates texts, stage by stage. Threads may share it.
 
-    Whoever forms batches of several calls (`piecework`) takes the stages one by one.
+    Code that forms batches from several calls (`piecework`) uses the stages one by one.
     """
 
     def __init__(self, engine: Engine[Any]) -> None:
         self.engine = engine
-        self._guarded_search: GuardedSearch | None = None  # which needs the whole vocabulary, and not every call does
+        self._guarded_search: GuardedSearch | None = None  # needs the whole vocabulary, and not every call needs it
 
     def translated(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> Iterator[Translation]:
-        """Translations of some texts. With `whole`, what a memory holds as one segment is translated as one."""
+        """Translations of some texts. With `whole`, a text that a memory holds as one segment is translated as one."""
         opened = self.cut(texts, call, whole)
         jobs = [job for each in opened for job in each.jobs]
         found: list[list[Part]] = [[] for _ in jobs]
         turns = Turns([len(each.jobs) for each in opened])
         batches = batches_by_length([len(job.source) for job in jobs], call.batching)
-        batches.sort(key=min)  # the batch with the first segment that waits comes next: texts can be handed on early
+        batches.sort(key=min)  # the batch with the first waiting segment is next, so texts can be returned early
         decoded = self.decoded(([jobs[i] for i in batch] for batch in batches), call)
         for batch in [[], *batches]:  # texts without words need none
             if batch:
@@ -108,7 +108,7 @@ class Stages:
                     yield made
 
     def cut(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> list[OpenText]:
-        """Texts of the engine's languages, cut into segments. `whole`: as in `OpenText`"""
+        """Cut texts in the engine's languages into segments. `whole`: as in `OpenText`"""
         with timing.stage("text"):
             layouts = [self._layout(each, call) for each in texts]
             segmented, sources, cautions = fitted(
@@ -143,9 +143,9 @@ class Stages:
         """The results for each segment of one batch.
 
         found: is called with the numbers of segments that are done before others
-        growing: is called with how far the others are
+        growing: is called with the progress of the others
         """
-        record = call.evidence or call.steps  # which are made of all that was recorded, at the end
+        record = call.evidence or call.steps  # steps are made from all records, at the end
         sources = [job.source for job in jobs]
         batch = _retrieval_of([job.retrieval for job in jobs], sources, call.statistics, record)
         known: dict[int, list[Part]] = {}
@@ -184,7 +184,7 @@ class Stages:
         return self._translation(text.asked, text.layout, segments, found, text.cautions, call)
 
     def _layout(self, text: AskedText, call: Call) -> Layout | None:
-        """The layout of a text that is guarded; None for others."""
+        """The layout of a guarded text; None for others."""
         if not text.is_open or not text.text.strip():
             return None
         if text.marked is not None or call.protect:
@@ -215,7 +215,7 @@ class Stages:
         return self._guarded_search
 
     def _guarded(self, jobs: Sequence[Job], found: list[list[Part]], call: Call) -> list[list[Part]]:
-        """Parts of which those of guarded segments have what they must."""
+        """Parts, in which those of guarded segments keep what they must."""
         guarded = [number for number, job in enumerate(jobs) if job.segment.guarded is not None]
         if not guarded:
             return found
@@ -270,7 +270,7 @@ class Stages:
     def _search(
         self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: Call
     ) -> Iterator[list[list[Part]]]:
-        """Hypotheses of one batch after another, and where it was asked for what each was made of."""
+        """Hypotheses of one batch after another, with their evidence on request."""
         record = call.evidence or call.steps
         asked, begun = tee(
             (sources, _retrieval_of(ways, sources, call.statistics, record)) for sources, ways in batches
@@ -305,10 +305,10 @@ def _retrieval_of(
 
 
 def _held(retrieval: Retrieval | None) -> HeldSources | None:
-    """The sources that texts are taken for, where they are to be."""
+    """The memory's sources that stand for texts, if they are to be used."""
     return retrieval.store.sources if retrieval is not None and retrieval.config.forms else None
 
 
 def _left_out(snapshot: Snapshot | None) -> tuple[Caution, ...]:
-    """What is to be said of shards that did not answer."""
+    """Warnings about shards that did not answer."""
     return () if snapshot is None else tuple(Caution(ShardWarning, each) for each in snapshot.left_out)

@@ -1,4 +1,4 @@
-"""What each step of a translation retrieved, as tensors for plots and sums. `Evidence` is the same for people."""
+"""The retrievals of each step of a translation, as tensors for plots and sums. `Evidence` has the same for people."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Steps:
 
 
 def steps_of(hypothesis: Hypothesis, recorded: Sequence[Retrieved | None], k: int) -> Steps:
-    """The steps of a hypothesis, from those of its search, where a batch may have more neighbours than its k."""
+    """The steps of a hypothesis, from those of its search; a batch may have more neighbours than its k."""
     count = len(hypothesis.tokens)
     steps = Steps(
         ids=torch.full((count, k), -1),
@@ -73,5 +73,5 @@ def steps_of(hypothesis: Hypothesis, recorded: Sequence[Retrieved | None], k: in
 
 
 def joined(parts: Sequence[Steps]) -> Steps:
-    """The steps of several segments in a row, all with the same k."""
+    """The steps of successive segments, all with the same k."""
     return Steps(*(torch.cat([getattr(part, each.name) for part in parts]) for each in fields(Steps)))

@@ -1,8 +1,8 @@
-"""Matches that are taken over: the memory's own target in place of one that is decoded.
+"""Matches that are taken from the memory: its own target in place of a decoded translation.
 
-A match is exact where the source is the text, whatever its white space and its accelerator, and the contexts do not
-differ. Of several pairs those of the same context come first, then those that are written as the text is, then the
-newest. A repaired match is a fuzzy one with the text's numbers and placeholders put in (`repairing`).
+A match is exact if the source is the text, apart from white space and the accelerator, and the contexts do not differ.
+Of several pairs, those of the same context come first, then those spelled like the text, then the newest. A repaired
+match is a fuzzy one with the text's numbers and placeholders inserted (`repairing`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from knnmt.retrieval.matches import Match, SourceMatcher, likeness
 from knnmt.translator.repairing import repaired
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 
-_STAYS_REPAIRED = 0.98  # of repaired matches, as benchmarks/certainty.py finds it in software text
+_STAYS_REPAIRED = 0.98  # of repaired matches, as measured by benchmarks/certainty.py in software text
 _LINES = re.compile(r"\s*\n\s*")
 
 
 def taken_over(
     config: MatchConfig, text: str, context: str, held: HeldSources, matcher: SourceMatcher, language: str
 ) -> Translation | None:
-    """The match that is taken over for a text, or None. language: of the target"""
+    """The match that is taken for a text, or None. language: of the target"""
     if config.exact == "ignore" or not text.strip():
         return None
     if found := _exact(text, context, held):
@@ -62,7 +62,7 @@ def _taken(text: str, context: str, found: list[tuple[SegmentPair, str]], only_s
 
 
 def _exact(text: str, context: str, held: HeldSources) -> list[tuple[SegmentPair, str]]:
-    """The pairs of a text with their targets as they are written for it, the first choice first."""
+    """The pairs of a text with their targets, spelled for the text, best first."""
     for seen, mark in _understandings(text, held):
         if pairs := _ranked(held.pairs_of(seen), text, context):
             return [(pair, _written_for(text, mark, pair, held)) for pair in pairs]
@@ -93,7 +93,7 @@ def _sources_of(match: Match, held: HeldSources) -> Iterator[str]:
 
 
 def _understandings(text: str, held: HeldSources) -> Iterator[tuple[str, str]]:
-    """What a text may be as the model sees it: itself, or without what may be its accelerator, and the mark of that."""
+    """The forms of a text that the model may see: itself, or without a possible accelerator, with the mark of it."""
     yield text, ""
     if held.without_accelerators:
         for found in accelerators_in(text.strip()):
@@ -101,7 +101,7 @@ def _understandings(text: str, held: HeldSources) -> Iterator[tuple[str, str]]:
 
 
 def _ranked(pairs: list[SegmentPair], text: str, context: str) -> list[SegmentPair]:
-    """Those whose context does not differ, the first choice first. pairs: newest first"""
+    """Those whose context does not differ, best first. pairs: newest first"""
     context = plain(context)
 
     def others(pair: SegmentPair) -> tuple[bool, bool]:
@@ -112,7 +112,7 @@ def _ranked(pairs: list[SegmentPair], text: str, context: str) -> list[SegmentPa
 
 
 def _written_for(text: str, mark: str, pair: SegmentPair, held: HeldSources) -> str:
-    """A pair's target with the lines, the white space around it and the accelerator of a text, which has this mark."""
+    """A pair's target with the lines, the outer white space and the accelerator of a text, which has this mark."""
     target = pair.target.strip()
     if "\n" in pair.source.strip() and "\n" not in text.strip():
         target = _LINES.sub(" ", target)
@@ -132,15 +132,14 @@ def _within_margins(text: str, target: str) -> str:
 
 
 def _other_placeholders(text: str, target: str) -> list[str]:
-    """Those that one of two texts has more often than the other."""
+    """The placeholders that one of two texts has more often than the other."""
     here, there = (Counter(each.text for each in find(side) if each.kind is Kind.EXACT) for side in (text, target))
     return sorted((here - there) + (there - here))
 
 
 def _agreement(target: str, targets: Sequence[str]) -> int | None:
-    """How alike a target is to those that the memory has for the text, itself among them, 0 to 100.
-
-    None where nothing can tell.
+    """How similar a target is to all targets that the memory has for the text, including itself, 0 to 100; None if
+    unknown.
     """
     try:
         return round(fmean(100 if each == target else likeness(target, each) for each in targets))

@@ -1,7 +1,7 @@
-"""An explanation for a terminal: the translation shaded by what came from memory, and the segments that it came from.
+"""An explanation for a terminal: the translation, shaded by what came from memory, and the segments behind it.
 
-Where there is no colour, numbers say what shades would. Everything is `rich` text, never its markup, so that brackets
-in a segment stay brackets.
+Without colour, numbers replace shades. Everything is `rich` text, never its markup, so brackets in a segment stay
+brackets.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from knnmt.translator.spans import Span
     from knnmt.translator.translation import Token
 
-# From nothing to all: backgrounds on which black can be read, whatever the terminal's own colours are.
+# From none to all: backgrounds on which black is readable, whatever the terminal's colours.
 _SHADES = ["", "black on #e3f1ee", "black on #c2e4dc", "black on #97d3c6", "black on #62bfad", "bold black on #3fae9a"]
-_MAX_PASSAGES = 10  # shown unless all is asked for
-_MIN_SHARE = 0.05  # of a word from memory, to be worth naming
+_MAX_PASSAGES = 10  # shown without --full
+_MIN_SHARE = 0.05  # of a word, to be worth naming
 _CONTEXT = 72  # characters of a segment
 
 
 def print_explanation(explanation: Explanation, console: Console, full: bool = False) -> None:
-    """Show an explanation: the segments that gave most, with the words that they gave; or in full all there is."""
+    """Show an explanation: the segments that gave most, with the words that they gave; or, in full, everything."""
     console.print(_summary(explanation, console))
     for part in map(_in_full, explanation.words) if full else _passages(passages_of(explanation, _MIN_SHARE)):
         console.print()
@@ -69,7 +69,7 @@ def _summary(explanation: Explanation, console: Console) -> RenderableType:
     if strides := explanation.strides():
         lines.add_row("in one go", Text(" | ").join(Text(visible(piece.strip())) for piece in strides))
     if translation.certainty is not None:
-        lines.add_row("certainty", f"{translation.certainty}% of it is likely to stay")
+        lines.add_row("certainty", f"about {translation.certainty}% is likely to need no change")
     lines.add_row("memory", Text.assemble((percent(explanation.share), "bold"), " of it  ", _legend(console)))
     return lines
 
@@ -81,7 +81,7 @@ def _shaded(explanation: Explanation, console: Console) -> Text:
             text.append(visible(piece))
         elif piece.text or piece.share >= _MIN_SHARE:
             text.append(visible(piece.text) or " [end]", _SHADES[_shade(piece.share)] if _colours(console) else "")
-            # "today.(77)" would read as if it were the word's: one that a number follows at once has its own.
+            # "today.(77)" would look like the word's number, so a mark right before a number gets its own.
             if not _colours(console) and (piece.share >= _MIN_SHARE or _numbered(following)):
                 text.append(f"({100 * piece.share:.0f})")
     return text

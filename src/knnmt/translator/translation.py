@@ -1,4 +1,4 @@
-"""What a translator returns."""
+"""The results of a translator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Token:
     text: str
     evidence: Evidence | None = None
     span: Span | None = None
-    drafted: bool = field(default=False, compare=False)  # which depends on what is decoded together
+    drafted: bool = field(default=False, compare=False)  # depends on what is decoded together
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +78,4 @@ class Translation:
     error: str | None = None
     warnings: tuple[Caution, ...] = ()
     marked: Marked | None = None
-    steps: Steps | None = field(default=None, compare=False)  # tensors are not equal or unequal as a whole
+    steps: Steps | None = field(default=None, compare=False)  # tensors have no single truth value for equality

@@ -31,7 +31,7 @@ from knnmt.translator.translation import Translation
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
-_MAX_DIRECTIONS = 256  # that requests asked for and that are remembered
+_MAX_DIRECTIONS = 256  # translators for other languages that are remembered
 
 
 class DatastoreSettings(RetrievalKeywords, total=False):
@@ -109,7 +109,7 @@ class Translator:
         settings: RetrievalSettings | None = None,
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
-        # For __reduce__: paths that hold wherever the process that unpickles it works.
+        # For __reduce__: paths that are valid in any working directory.
         self._asked: dict[str, Any] = {
             "model": _wherever(model),
             "device": device,
@@ -137,7 +137,7 @@ class Translator:
         self._directions: dict[AskedLanguages, Translator] = {}
         self._settings: RetrievalSettings = self._asked["settings"]
         if datastore is not None:
-            self.memories.retrieval(datastore, self._settings)  # what is wrong with them shows at once
+            self.memories.retrieval(datastore, self._settings)  # raises errors in the settings at once
 
     def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
         """A translator between other languages with the same loaded model, which is not copied.
@@ -186,7 +186,7 @@ class Translator:
         self.close()
 
     def __reduce__(self) -> tuple[partial[Translator], tuple[()]]:
-        """By model, places and settings, for worker processes: whoever unpickles it loads it again."""
+        """Reduce to model, paths and settings, for worker processes: unpickling loads it again."""
         return partial(type(self), **self._asked), ()
 
     @overload
@@ -311,7 +311,7 @@ class Translator:
             ready = TextMemory(memory, SourceMatcher(memory.store.datastore))
             return self._stream(iter(texts), Asking(ready, settings, matching, on_error), call, searching)
         if memory is not None:
-            self.memories.retrieval(memory, settings)  # what is wrong with them shows at once
+            self.memories.retrieval(memory, settings)  # raises errors in the settings at once
         return self._stream(iter(texts), Asking(memory, settings, matching, on_error), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
@@ -344,7 +344,7 @@ class Translator:
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
         weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
-        # A checkpoint may lie anywhere: its directory has no part in what it is.
+        # A checkpoint may be anywhere: its directory is not part of its identity.
         name = Path(self.engine.name).name if Path(self.engine.name).is_absolute() else self.engine.name
         parts = [f"model:{name}{languages}|{weights}|{config.signature()}"]
         if (found := self.retrieval(**of_memory)) is not None:
@@ -357,12 +357,12 @@ class Translator:
         return memory if memory is None or isinstance(memory, Retrieval) else self.memories.retrieval(memory, settings)
 
     def _memory_settings(self, given: DatastoreSettings) -> tuple[Retrieval | Store | None, RetrievalSettings]:
-        """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
+        """The memory of a call and its retrieval; the translator's own if the call gives none."""
         keywords: dict[str, Any] = {**given}
         ready = keywords.pop("retrieval", None)
         check(ready is None or isinstance(ready, Retrieval), f"retrieval must be a Retrieval, got {ready!r}")
         told = ", ".join(keywords)
-        check(ready is None or not told, f"a retrieval has a store and all settings: leave {told} out")
+        check(ready is None or not told, f"a retrieval includes a store and all settings: leave {told} out")
         datastore = keywords.pop("datastore", self._datastore)
         settings = settings_of(keywords.pop("settings", None), **keywords).over(self._settings)
         return datastore if ready is None else ready, settings
@@ -377,19 +377,22 @@ class Translator:
                 return
             for translation in self._translate_in_order(window, call, searching):
                 yield translation
-                if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
+                if translation.error is not None:  # afterwards, because `translate` raises it for a single text
                     warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
     def _translate_in_order(
         self, texts: Sequence[AskedText], call: Call, searching: Mapping[str, object]
     ) -> Iterator[Translation]:
-        """Translations of some texts, those of the same languages decoded together. searching: as the call asks"""
+        """Translations of some texts; those of the same languages are decoded together.
+
+        searching: the call's settings
+        """
         translators = [self.between(each.languages) for each in texts]
         made: dict[Translator, Iterator[Translation]] = {}
         for each in set(translators):
             mine = [text for text, translator in zip(texts, translators, strict=True) if translator is each]
-            # What a search is forced to begin with differs with the languages.
+            # The forced start of a search differs with the languages.
             decoding = call.decoding if each is self else each.decoding(**searching)
             made[each] = each.stages.translated(mine, replace(call, decoding=decoding))
         for translator in translators:
@@ -397,17 +400,17 @@ class Translator:
 
 
 class _Closed:
-    """What a closed translator has instead of a model and memories."""
+    """Replaces the model and memories of a closed translator."""
 
     def close_all(self) -> None:
-        """There is nothing to close any more."""
+        """There is nothing left to close."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise SettingError("the translator was closed: make another one")
 
 
 def _wherever(model: str | Path | None) -> str | Path | None:
-    """A model such that it is found from any directory: a path from the root on; a name as it is."""
+    """A model by a name that works in any directory: paths become absolute; names stay."""
     if model is None or model in shipped_models() or not (path := Path(model).expanduser()).is_dir():
         return model
     return str(path.absolute()) if isinstance(model, str) else path.absolute()

@@ -1,4 +1,4 @@
-"""Whose turn it is: segments are decoded in any order, and texts are handed on in theirs."""
+"""Segments are decoded in any order, but texts are returned in theirs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 class Turns:
-    """The texts of a window, each of some segments that are numbered through all of them."""
+    """The texts of a window, each with some segments, which are numbered across all texts."""
 
     def __init__(self, segments: Sequence[int]) -> None:
         self._waiting = list(segments)  # segments of each text that are not decoded yet
@@ -16,7 +16,7 @@ class Turns:
         self._done = self._waiting.count(0)
 
     def decoded(self, segments: Iterable[int]) -> int:
-        """Note that these segments are decoded; how many more texts are done by that, or were since the beginning."""
+        """Note that these segments are decoded. Return how many more texts are done, also since the beginning."""
         for segment in segments:
             text = self._text_of[segment]
             self._waiting[text] -= 1
@@ -25,7 +25,7 @@ class Turns:
         return done
 
     def come(self) -> Iterator[tuple[int, slice]]:
-        """The next texts that are done and have only such before them, each with its segments."""
+        """The next texts that are done, with no unfinished text before them, each with its segments."""
         while self._next < len(self._waiting) and not self._waiting[self._next]:
             text, first = self._next, self._first_segment
             self._next, self._first_segment = text + 1, first + self._counts[text]

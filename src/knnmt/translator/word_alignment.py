@@ -1,6 +1,6 @@
 """Which words of a translation come from which words of its source, by the model's own attention.
 
-Words are what stands between white space. Those who put tags back into a translation need no more.
+Words are what white space separates. This is enough to put tags back into a translation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from knnmt.engine.forced import force
 
 @dataclass(frozen=True, slots=True)
 class AlignedWords:
-    """The words of both sides, and the links between them by their places: (source, target), in order."""
+    """The words of both sides, and the links between them by position: (source, target), in order."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -24,7 +24,7 @@ class AlignedWords:
 
 
 def aligned_words(engine: Engine[Any], source: str, target: str) -> AlignedWords:
-    """Align a translation with its source. Where the model cannot say, words at the same part of both are linked."""
+    """Align a translation with its source. If the model cannot tell, words at the same relative position are linked."""
     words = source.split(), target.split()
     if not all(words):
         return AlignedWords(tuple(words[0]), tuple(words[1]), ())
@@ -33,7 +33,7 @@ def aligned_words(engine: Engine[Any], source: str, target: str) -> AlignedWords
 
 
 def _by_attention(engine: Engine[Any], source: Sequence[str], target: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """The links of every target token's word to that of the source token it comes from; none where it is too long."""
+    """The links from every target token's word to that of its source token; none if the text is too long."""
     before, sources, after = _within_frame(engine, engine.tokenizer.encode_sources(list(source)))
     end = engine.special_tokens.end
     targets = [ids[:-1] if ids[-1:] == [end] else ids for ids in engine.tokenizer.encode_targets(list(target))]
@@ -51,7 +51,7 @@ def _by_attention(engine: Engine[Any], source: Sequence[str], target: Sequence[s
 
 
 def _within_frame(engine: Engine[Any], encoded: Sequence[list[int]]) -> tuple[list[int], list[list[int]], list[int]]:
-    """What every source begins with, the tokens of texts alone, and what every source ends with."""
+    """The fixed beginning of every source, the tokens of texts, and the fixed end."""
     frame = engine.tokenizer.encode_sources([""])[0]
     count = next(
         (

@@ -1,4 +1,4 @@
-"""What tokens are called, the same on a terminal and on a page."""
+"""The names of tokens, the same on a terminal and on a page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def piece_name(piece: str) -> str:
-    """A token of the vocabulary as people call it."""
+    """A readable name of a token of the vocabulary."""
     return "end" if piece == END else visible(piece.strip("▁Ġ") or "space")
 
 
 def token_name(word: Word, token: Token) -> str:
-    """A token of a word as people call it: vocabularies write characters in ways of their own, as Ġ and bytes."""
+    """A readable name of a token of a word: vocabularies have their own spellings, such as Ġ and bytes."""
     return visible(word.part(token)) or piece_name(token.text)

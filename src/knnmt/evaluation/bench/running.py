@@ -192,7 +192,7 @@ def bench(
     """
     config = config or BenchConfig()
     names = {system.name for system in systems}
-    check(0 < len(names) == len(systems), "expected systems to measure, each with a name of its own")
+    check(0 < len(names) == len(systems), "expected systems to measure, each with a different name")
     check(any(map(str.strip, sources)), "speed needs at least one sentence that is not empty")
     load = load_average()
     names_of_options = ("model", "device", "dtype", "source_lang", "target_lang")

@@ -29,8 +29,8 @@ class BenchText:
     @property
     def warnings(self) -> list[str]:
         return [
-            f"warning: {count:,} of {self.sentences:,} sentences stand in {store}, which flatters its cache; "
-            "take others"
+            f"warning: {count:,} of {self.sentences:,} sentences are in {store}, which favours its cache; use "
+            f"other sentences"
             for store, count in self.known.items()
         ]
 
