@@ -60,14 +60,14 @@ def test_one_command_from_memories_to_translations(
     assert str(made).splitlines()[1:] == [line for line in lines if line.startswith(("perplexity", "BLEU"))]
     assert succeeds("translate", "-d", store, *model)
     assert "profile     knn:" in succeeds("inspect", store)
-    assert "already there" in refused("adapt", memories[0], "-o", store, *model)
+    assert "already exists" in refused("adapt", memories[0], "-o", store, *model)
 
 
 def test_development_text_is_no_part_of_the_store(tmp_path: Path, tiny_checkpoint: Path) -> None:
     memory, development = write(tmp_path / "own.tsv", 60), write(tmp_path / "dev.tsv", 6, start=100)
     store = tmp_path / "own.store"
     said = succeeds("adapt", memory, "-o", store, "--dev", development, "--model", tiny_checkpoint)
-    assert "tuned      not: there is too little text" in said
+    assert "tuned      no; there is too little text" in said
     assert len(list(Datastore.open(store).pairs())) == 60
     heard: list[str] = []
     in_python = tmp_path / "py.store"
@@ -88,5 +88,5 @@ def test_mistakes_of_adapting_are_explained(tmp_path: Path, tiny_checkpoint: Pat
     assert not list(tmp_path.glob("own.store*"))
     with pytest.raises(SettingError, match="either all files or all pairs; found both"):
         knnmt.adapt([tmp_path / "empty.tsv", some_pairs(1)[0]], store)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="a plan has its development text"):
+    with pytest.raises(SettingError, match="a plan includes its development text"):
         knnmt.adapt(plan(list), store, dev=[], model=tiny_checkpoint)

@@ -59,7 +59,7 @@ def test_a_store_is_compared_with_the_model_alone(
     ] * 2
     assert "warning: the machine is busy (load 1000000.0 on " in beside
     assert "knnmt: 2 sentences do not fill a batch of 3; take more\n" in beside
-    assert f"knnmt: warning: 1 of 2 sentences stand in {store}, " in beside
+    assert f"knnmt: warning: 1 of 2 sentences are in {store}, " in beside
     names = ["ablation.png", "ablation.svg", "report.json", "report.md", "speed.png", "speed.svg"]
     assert sorted(path.name for path in output.iterdir()) == names
     told = json.loads((output / "report.json").read_text(encoding="utf-8"))

@@ -25,12 +25,12 @@ def test_stores_are_merged_and_split_and_say_so(tmp_path: Path) -> None:
     assert [line.split(": ")[1].split(",")[0] for line in said.splitlines()] == ["3 sentences"] * 2 + ["2 sentences"]
     assert sorted(path.name for path in parts.iterdir()) == ["00000.store", "00001.store", "00002.store"]
     succeeds("split", merged, "--by", "origin", "-o", tmp_path / "files", "--no-index")
-    assert "already there" in fails("split", merged, "--pairs", "3", "-o", parts)
+    assert "already exists" in fails("split", merged, "--pairs", "3", "-o", parts)
     assert "--by must be origin, got 'size'" in fails("split", merged, "--by", "size", "-o", tmp_path / "x")
-    assert "say how to split" in fails("split", merged, "-o", tmp_path / "x")
-    assert "no datastore there" in fails("merge", GOLDEN, tmp_path / "absent", "-o", tmp_path / "x")
+    assert "choose how to split" in fails("split", merged, "-o", tmp_path / "x")
+    assert "there is no datastore" in fails("merge", GOLDEN, tmp_path / "absent", "-o", tmp_path / "x")
     (tmp_path / "half.store.merging").mkdir()
-    with pytest.raises(NotADatastoreError, match="An unfinished merge of it is there"):
+    with pytest.raises(NotADatastoreError, match="There is an unfinished merge"):
         Datastore.open(tmp_path / "half.store")
 
 

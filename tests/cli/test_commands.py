@@ -199,7 +199,7 @@ def test_a_memory_is_built_and_translated_with(tmp_path: Path) -> None:
     missing = knnmt("translate", "-d", tmp_path / "absent", stdin=b"Ja.\n")
     assert missing.returncode == 1
     assert missing.stderr.decode().startswith("knnmt: error: ")
-    assert b"no datastore there" in missing.stderr
+    assert b"there is no datastore" in missing.stderr
 
 
 def test_a_long_line_is_translated_in_parts_and_said(tiny_checkpoint: Path) -> None:

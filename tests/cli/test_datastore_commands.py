@@ -121,8 +121,8 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
 
 
 def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> None:
-    assert "already there" in fails("build", memory, "-o", store)
-    assert "no datastore there" in fails("inspect", tmp_path / "absent")
+    assert "already exists" in fails("build", memory, "-o", store)
+    assert "there is no datastore" in fails("inspect", tmp_path / "absent")
     assert "give an origin, a source text" in fails("remove", store)
     assert "ends in .tmx or .tsv" in fails("export", store, "-o", tmp_path / "out.docx")
     assert "does not exist; the store has entries" in fails("inspect", store, "--entry", "99999")
@@ -203,9 +203,9 @@ def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
         f"knnmt: warning: {memory}: the sources look English and the targets look German, but de to en was requested. "
-        "Is the memory the other way round? --source-column 2 --target-column 1 turns it\n"
+        "Are its sides swapped? --source-column 2 --target-column 1 swaps them\n"
     )
     command = [*python, "translate", str(text), "-d", str(tmp_path / "own.store"), "--beam", "1"]
     done = warm.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    assert "knnmt: warning: the text looks English, and is translated from de\n" in done.stderr
+    assert "knnmt: warning: the text looks English, but it is translated from de\n" in done.stderr

@@ -196,7 +196,7 @@ runpy.run_module("knnmt", run_name="__main__")
 def test_of_an_error_that_was_foreseen_a_traceback_can_be_had_too() -> None:
     done = knnmt("--traceback", "inspect", "nowhere")
     assert done.stderr.startswith("Traceback")
-    assert done.stderr.splitlines()[-1].startswith("knnmt: error: nowhere: no datastore there.")
+    assert done.stderr.splitlines()[-1].startswith("knnmt: error: nowhere: there is no datastore.")
 
 
 def test_memory_that_is_used_up_and_a_file_that_fails_are_named(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

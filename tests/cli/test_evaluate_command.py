@@ -51,7 +51,7 @@ def test_from_text_to_report_and_on_from_there(place: Path, tiny_checkpoint: Pat
     done = knnmt(*command, "--source", place / "test.de", "--reference", place / "test.en")
     assert done.returncode == 0, done.stderr
     assert "text     8 segments of test.de and test.en: all of the text\n" in done.stdout
-    assert f"Warning: the source of 3 of 8 segments stands in {place / 'own.store'} (3 with the same" in done.stdout
+    assert f"Warning: the source of 3 of 8 segments is in {place / 'own.store'} (3 with the same" in done.stdout
     assert RECIPE in done.stdout
 
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
@@ -82,7 +82,7 @@ def test_from_text_to_report_and_on_from_there(place: Path, tiny_checkpoint: Pat
     again = knnmt(*command, "--pairs", place / "test.tsv", "--skip-known", "--json", elsewhere / "r.json", "--no-base")
     assert again.returncode == 0, again.stderr
     report = json.loads((elsewhere / "r.json").read_text(encoding="utf-8"))
-    assert report["left_out"] == {"its source stands in a store": 3}
+    assert report["left_out"] == {"its source is in a store": 3}
     assert report["segments"] == 5
     assert [(each["name"], each["reused"]) for each in report["systems"]] == [("own", False)]
     assert "Warning" not in again.stdout
@@ -113,7 +113,7 @@ def test_what_was_measured_is_printed_when_comet_fails(place: Path, tiny_checkpo
         (["--pairs", "test.tsv", "-d", "a/it", "-d", "b/it"], "two systems are called 'it'"),
         (["--pairs", "test.tsv", "-d", "/"], "a system cannot be called ''"),
         (["--pairs", "test.tsv", "--half", "both"], "half must be one of"),
-        (["--pairs", "test.tsv", "--comet-model", "m"], "--comet-model needs --comet-python. COMET runs in an"),
+        (["--pairs", "test.tsv", "--comet-model", "m"], "--comet-model needs --comet-python. COMET runs in its own"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_loaded(place: Path, arguments: list[str], message: str) -> None:

@@ -69,7 +69,7 @@ def test_a_build_ends_with_an_index_and_settings(tmp_path: Path, model: list[str
     memory.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in some_pairs(60)), encoding="utf-8")
     said, _ = succeeds("build", memory, "-o", tmp_path / "a.store", *model)
     assert said.count("built      ") == 1
-    assert "\nindex      exact: nothing faster holds recall 0.95 and variation 0.02\n" in said
+    assert "\nindex      exact: nothing faster keeps recall 0.95 and variation 0.02\n" in said
     assert "\nsettings   k:8|lambda:0." in said
     assert ", estimated from " in said
     assert "variation     ms/" not in said  # the table is for `knnmt index`
@@ -118,7 +118,7 @@ def test_development_pairs_ask_instead_of_the_stores_own(store: Path, model: lis
 
 def test_mistakes_of_indexing_are_explained(store: Path, model: list[str], tmp_path: Path) -> None:
     assert "--kind must be one of exact, flat, " in refused("index", store, "--kind", "fastest", *model)
-    assert "no datastore there" in refused("index", tmp_path / "absent", *model)
+    assert "there is no datastore" in refused("index", tmp_path / "absent", *model)
     assert "recall must be above 0 and at most 1" in refused("index", store, "--recall", "1.5", *model)
     assert "no such file" in refused("index", store, "--dev", tmp_path / "absent.tsv", *model)
     assert read_saved(Datastore.open(store)) is None
@@ -228,7 +228,7 @@ def test_timings_count_the_searches(store: Path, model: list[str]) -> None:
 
 
 def test_mistakes_of_translating_with_a_store_are_explained(store: Path, model: list[str], tmp_path: Path) -> None:
-    assert "no datastore there" in refused("translate", "-d", tmp_path / "absent", *model)
+    assert "there is no datastore" in refused("translate", "-d", tmp_path / "absent", *model)
     needed = "--evidence and --match need --jsonl and --datastore: add both"
     assert needed in refused("translate", "-d", store, "--evidence", *model)
     assert needed in refused("translate", "--jsonl", "--match", *model)

@@ -46,7 +46,7 @@ def test_one_pair_of_options_chooses_the_memory_s_languages_and_the_model_s(mode
 
     untold = knnmt("build", memory, "-o", store, "-m", model)
     assert untold.returncode == 1
-    assert "translates between 3 languages and has to be told which: give --target-lang" in untold.stderr
+    assert "has 3 languages and needs to know which to use: give --target-lang" in untold.stderr
     built = knnmt("build", memory, "-o", store, "-m", model, "--source-lang", "de", "--target-lang", "en", "--no-index")
     assert built.returncode == 0, built.stderr
     assert "1 sentence, " in built.stdout

@@ -62,7 +62,7 @@ def test_a_combiner_is_trained_reported_and_used(store: Path, dev: Path, tiny_ch
     combiner = TrainedCombiner.read(Datastore.open(store), method)
     assert (combiner.record.k, combiner.record.seed, combiner.record.segments) == (3, 0, None)
     assert run(*translate).strip()
-    with pytest.raises(SettingError, match="trained for k 3, and the call asks for 5"):
+    with pytest.raises(SettingError, match="trained for k 3, but the call asks for 5"):
         run(*translate, "--k", "5")
     assert f"combiner    {method}.safetensors" in run("inspect", store)
     run("verify", store)
@@ -97,7 +97,7 @@ def test_one_that_is_trained_again_is_taken_up(
 def test_what_cannot_work_is_said_at_once(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
     with pytest.raises(SettingError, match="--method must be"):
         run("train-combiner", store, "--dev", dev, "--method", "colour", "--model", tiny_checkpoint)
-    with pytest.raises(SettingError, match="the combiner robust has k, T and λ of its own"):
+    with pytest.raises(SettingError, match="the combiner robust has its own k, T and λ"):
         run("tune", store, "--dev", dev, "--method", "bleu", "--combiner", "robust")
     dev.write_text("Satz 300\tline 300\n", encoding="utf-8")
     with pytest.raises(InputError, match="too few"):

@@ -111,7 +111,7 @@ def test_an_interruption_leaves_the_gate_that_was_there(
 
 
 def test_what_cannot_work_is_said_at_once(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
-    with pytest.raises(SettingError, match="no input of a gate is called 'colour'"):
+    with pytest.raises(SettingError, match="there is no gate input 'colour'"):
         run("train-gate", store, "--dev", dev, "--features", "colour", "--model", str(tiny_checkpoint))
     dev.write_text("Satz 300\tline 300\n", encoding="utf-8")
     with pytest.raises(InputError, match="too few"):

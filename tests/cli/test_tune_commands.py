@@ -91,7 +91,7 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
     assert "known       3 of 27 pairs have a source that the store holds, 3 with the same target: left out\n" in said
     tunes, reported = (
         int(said.split("development ")[1].split()[0]),
-        int(said.split(" tune; ")[1].split()[0]),
+        int(said.split(" for tuning; ")[1].split()[0]),
     )
     assert tunes + reported == 24
     for heading in ("  k        T  fixed λ     loss", "       τ  entries within", "reported        loss  perplexity"):
@@ -151,7 +151,7 @@ def test_what_was_there_stays_the_default_unless_something_is_better(
         assert reported(said)["knn"] < reported(said)["before"]
         assert default_profile(store) == "knn"
         return
-    before, tuned = (float(said.partition("stays: loss ")[2].split()[place]) for place in (0, 2))
+    before, tuned = (float(said.partition("stay: loss ")[2].split()[place]) for place in (0, 2))
     assert before < tuned
     others = [each for each in ("knn", "knn-fixed", "cache") if each != name]
     assert f"saved       profiles {', '.join(others)} with {store}; {name} stays its default\n" in said
@@ -168,7 +168,7 @@ def test_settings_that_only_the_tuning_half_likes_are_not_the_default(
 ) -> None:
     monkeypatch.setattr("knnmt.fitting.tuning.Compared.of", lambda *_: Compared((2.0, 1.5), (2.1, 2.2)))
     said = succeeds("tune", store, "--dev", dev, *model)
-    assert "on the pairs to report 2.1000 and 2.2000\n" in said
+    assert "on the reported pairs 2.1000 and 2.2000\n" in said
     assert f"with {store}; estimated stays its default\n" in said
     assert default_profile(store) is None
     assert reported(said)["knn"] == reported(said)["before"]
@@ -179,7 +179,7 @@ def test_all_of_the_text_under_another_name_without_saving_first(store: Path, de
     said = succeeds("tune", store, *options, "--no-save")
     assert "3 with the same target: kept\n" in said
     assert "development 27 pairs of " in said
-    assert "tune; the same are reported\n" in said
+    assert "for tuning; the same pairs are reported\n" in said
     assert not read_settings(store)
     succeeds("tune", store, *options, "--profile", "sure", "--pairs", "10")
     assert set(read_profiles(store)) - {"sure-cache"} == {"sure", "sure-fixed"}
@@ -191,7 +191,7 @@ def test_keys_and_search_are_judged_on_request(store: Path, dev: Path, model: li
     said = succeeds("tune", store, "--dev", dev, "--dims", "--search", "--no-save", *model)
     assert "dimensions  " in said
     assert "\n      16 " in said
-    assert "search      exact: nothing is lost\n" in said
+    assert "search      exact: no loss\n" in said
     faiss_or_skip()
     build_index(Datastore.open(store), "ivf-flat")
     said = succeeds("tune", store, "--dev", dev, "--search", "--no-save", *model)
@@ -240,7 +240,7 @@ def test_pairs_that_are_left_out_are_counted(store: Path, dev: Path, model: list
         (["--method", "bleu", "--bleu-loss", "0.2"], "--bleu-loss is for --confirm"),
         (["--exact", "--search"], "--search judges the index, which --exact does not use"),
         (["--profile", ""], "cannot be called ''"),
-        (["--profile", "cache"], "cannot be called 'cache': that is what the one called 'knn' saves"),
+        (["--profile", "cache"], "cannot be called 'cache', because tuning 'knn' saves"),
         (["--profile", "knn-fixed"], "cannot be called 'knn-fixed'"),
     ],
 )
@@ -252,7 +252,7 @@ def test_options_without_effect_and_names_that_collide_are_refused(
 
 def test_bleu_decides_when_it_is_asked_to(store: Path, dev: Path, model: list[str]) -> None:
     said = succeeds("tune", store, "--dev", dev, "--confirm", "--sample", "4", *model)
-    assert "confirming  on 4 of the pairs that tune\n" in said
+    assert "confirming  on 4 of the tuning pairs\n" in said
     assert "translating 4 of the reported pairs\n" in said
     scores = [float(line.split()[1]) for line in said.split("chosen")[1].splitlines() if line.startswith("BLEU")]
     chosen = said.split("chosen      ")[2].splitlines()[0]
@@ -278,7 +278,7 @@ def test_what_was_there_stays_if_bleu_likes_it_best(
 
     monkeypatch.setattr("knnmt.evaluation.tuning_steps.score", score)
     said = succeeds("tune", store, "--dev", dev, *options, *model)
-    assert f"chosen      {there.config.signature()}, which was there and stays\n" in said
+    assert f"chosen      {there.config.signature()}, the present settings\n" in said
     assert "; own stays its default\n" in said
     assert default_profile(store) == "own"
 
@@ -323,7 +323,7 @@ def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch
     write_profiles(store, {"knn": before}, default="knn")
     said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)
     assert sum(line.startswith("BLEU") for line in said.splitlines()) == 4
-    assert "; bleu is not its default: `--profile bleu` would make it that\n" in said
+    assert "; bleu is not its default: `--profile bleu` would make it the default\n" in said
     found = read_profiles(store)
     assert set(found) - {"bleu-cache"} == {"knn", "bleu"}
     assert found["knn"] == before
@@ -388,7 +388,7 @@ def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[st
     assert "--method must be likelihood or bleu, got 'luck'" in refused("tune", store, "--dev", dev, "--method", "luck")
     assert "cannot be called 'estimated'" in refused("tune", store, "--dev", dev, "--profile", "estimated")
     assert "no such file" in refused("tune", store, "--dev", tmp_path / "absent.tsv", *model)
-    assert "no datastore there" in refused("tune", tmp_path / "absent", "--dev", dev, *model)
+    assert "there is no datastore" in refused("tune", tmp_path / "absent", "--dev", dev, *model)
     known = tmp_path / "known.tsv"
     known.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(5)), encoding="utf-8")
     assert "0 pairs are too few to tune and report on" in refused("tune", store, "--dev", known, *model)

@@ -164,6 +164,6 @@ def test_dimensions_that_cannot_be_are_refused_before_anything_is_made(store: Da
 def test_keys_that_float16_cannot_hold_are_refused_and_nothing_stays_behind(tmp_path: Path) -> None:
     keys = np.full((8, 4), 40_000, np.float16) * np.where(np.arange(8) % 2, 1, -1)[:, None].astype(np.float16)
     store = made_store(tmp_path / "s", keys, [1] * 8)
-    with pytest.raises(SettingError, match="no finite number in float16; build the store with float32 keys"):
+    with pytest.raises(SettingError, match="not a finite number in float16; build the store with float32 keys"):
         reduce(store, tmp_path / "new", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["s"]

@@ -187,7 +187,7 @@ def test_pca_and_pruning_follow_each_other_and_every_entry_knows_where_it_came_f
             query = torch.from_numpy(original.key.astype(np.float32))[None]
             tolerance = 1e-4 if key_dtype == "float32" else 2e-2
             np.testing.assert_allclose(projection(query)[0], entry.key.astype(np.float32), atol=tolerance)
-        with pytest.raises(SettingError, match=r"its keys were changed after building \(.*nothing can be added"):
+        with pytest.raises(SettingError, match=r"its keys were transformed after building \(.*nothing can be added"):
             made.add(pairs, tiny)
 
 
@@ -195,7 +195,7 @@ def test_a_search_that_knows_other_entries_is_refused(tmp_path: Path) -> None:
     store = made_store(tmp_path / "s", random_keys(40, 3), random_values(40))
     stale = plain_search(store)
     store.remove(matching(origin="own#2"))
-    with pytest.raises(SettingError, match=r"found entries that .* does not have, or no longer has: index it again"):
+    with pytest.raises(SettingError, match=r"found entries that .* does not have: index the store again"):
         prune(store, tmp_path / "new", stale)
     assert not (tmp_path / "new.making").exists()
 
@@ -268,7 +268,7 @@ def test_what_cannot_be_left_out_is_refused(tiny: TransformerEngine, tmp_path: P
         prune_known(store, tmp_path / "new", plain_search(store), 0)
     segment = store.segments[0]
     segment.arrays["first_choices"] = np.ones(segment.record.entries, np.uint8)
-    with pytest.raises(SettingError, match="the model knows all of it"):
+    with pytest.raises(SettingError, match="the model knows every entry"):
         prune_known(store, tmp_path / "new", plain_search(store))
     assert not (tmp_path / "new").exists()
     del segment.arrays["first_choices"]

@@ -132,7 +132,7 @@ def test_a_process_killed_leaves_nothing_in_view_and_the_next_starts_over(
     written = list((making / "segments").glob("000*.safetensors"))
     assert (len(written) >= 2) == (steps > 10)
     assert not output.exists()
-    with pytest.raises(NotADatastoreError, match="was when that was stopped: run the same `knnmt reduce` or `prune`"):
+    with pytest.raises(NotADatastoreError, match="making it was interrupted: rerun the same `knnmt reduce` or `prune`"):
         Datastore.open(output)
     (making / "segments" / "00099-leftover.safetensors").write_bytes(b"of another run")
     (making / "manifest.json").write_bytes(b"of a run killed right before its end")
@@ -162,7 +162,7 @@ def test_an_interrupted_one_leaves_nothing_at_all(
 
 @pytest.mark.parametrize("verb", ["reduce", "prune"])
 def test_nothing_is_overwritten_and_one_process_makes_at_a_time(store: Datastore, tmp_path: Path, verb: str) -> None:
-    with pytest.raises(DatastoreExistsError, match="already there"):
+    with pytest.raises(DatastoreExistsError, match="already exists"):
         make(verb, store, store.path)
     (tmp_path / "new.making").mkdir()
     with writer_lock(tmp_path / "new.making"), pytest.raises(DatastoreLockedError):
@@ -214,7 +214,7 @@ def test_a_projection_that_is_cut_missing_or_something_else_is_refused_on_openin
         ("components", np.zeros((6, 4), np.float32), r"components is float32 \(6, 4\), not float32 \(any number, 3\)"),
         ("explained_variance", np.zeros(4, np.float32), r"explained_variance is float32 \(4,\), not float32 \(3,\)"),
         ("mean", np.zeros((6, 1), np.float32), r"mean is float32 \(6, 1\), not float32 \(any number,\)"),
-        ("mean", np.full(6, np.nan, np.float32), "mean: not all are finite"),
+        ("mean", np.full(6, np.nan, np.float32), "mean: not all numbers are finite"),
     ],
 )
 def test_what_must_hold_of_a_projection_is_checked(reduced: Path, name: str, array: Array, message: str) -> None:

@@ -78,15 +78,19 @@ BOMBS: dict[str, tuple[str, Callable[[], Iterator[bytes]], str]] = {
     "a line of PO": ("a.po", lambda: iter([b'msgid "', *many(b"x", 150)]), "found one of more than 16 MiB"),
     "an entry of PO": ("a.po", lambda: iter([b'msgid "a"\n', *many(b'"x"\n', 20)]), "found one of more than 256 KiB"),
     "variants of TMX": ("a.tmx", variants, "1 0"),
-    "a text of TMX": ("a.tmx", lambda: iter([START, b"<tu>", *many(b"x", 150)]), "without the end of one"),
-    "elements of TMX": ("a.tmx", lambda: iter([START, b"<tu>", *many(b"<x/>", 150)]), "marks without the end of one"),
+    "a text of TMX": ("a.tmx", lambda: iter([START, b"<tu>", *many(b"x", 150)]), "without the end of an element"),
+    "elements of TMX": (
+        "a.tmx",
+        lambda: iter([START, b"<tu>", *many(b"<x/>", 150)]),
+        "marks without the end of an element",
+    ),
     "attributes of TMX": ("a.tmx", lambda: iter([START, b"<tu><x ", *many(b'a="" ', 150)]), "marks without the end"),
     "elements apart": ("a.tmx", lambda: iter([START, *repeat(APART, 16), b"</body></tmx>"]), "16 0"),
-    "depth of TMX": ("a.tmx", lambda: iter([START, *many(b"<x>" + UNIT, 5)]), "more than 100 elements deep"),
+    "depth of TMX": ("a.tmx", lambda: iter([START, *many(b"<x>" + UNIT, 5)]), "inside more than 100 elements"),
     "open elements": (
         "a.tmx",
         lambda: iter([START, *(part for _ in range(9) for part in (b'<x a="', *many(b"x", 20), b'">', UNIT))]),
-        "found one in elements of huge attributes",
+        "found one inside elements with huge attributes",
     ),
     "given attributes": (
         "a.tmx",

@@ -89,7 +89,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_glossary(tmp_path / "y.tbx")
     for name, content in (("half.tbx", "<martif><text>"), ("one.tsv", "Datei\n")):
         (tmp_path / name).write_text(content, encoding="utf-8")
-        with pytest.raises(MalformedMemoryError, match=r"Repair it: a glossary must be valid as a whole$"):
+        with pytest.raises(MalformedMemoryError, match=r"Repair it: the whole glossary must be valid$"):
             read_glossary(tmp_path / name)
     with pytest.raises(InputError, match="no such file"):
         read_glossary(tmp_path / "none.tsv")

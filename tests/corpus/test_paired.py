@@ -72,7 +72,7 @@ def test_a_text_file_needs_a_partner(tmp_path: Path) -> None:
         read_files({tmp_path / "allein.txt": "eins\n"}, config, ReadingReport())
     files: dict[Path, str | bytes] = {tmp_path / "allein.txt": "eins\n", tmp_path / "b.tsv": "a\tb\n"}
     with pytest.raises(
-        InputError, match=r"allein\.txt: is a text file without a partner, the next file .*b\.tsv is tsv"
+        InputError, match=r"allein\.txt: is a text file without a partner; the next file .*b\.tsv is tsv"
     ):
         read_files(files, config, ReadingReport())
     with pytest.raises(InputError, match="found UTF-16"):

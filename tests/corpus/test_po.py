@@ -72,7 +72,7 @@ def test_entries_forms_and_contexts(tmp_path: Path) -> None:
     unfinished, report = read(tmp_path / "x.po", CATALOG, unfinished=True, **TO_GERMAN)
     assert ("Maybe", "Vielleicht") in unfinished
     assert len(unfinished) == 6
-    assert report.noted == {"fuzzy, taken as asked": 1}
+    assert report.noted == {"fuzzy, included on request": 1}
 
 
 def test_either_side_may_be_the_source(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_language_of_a_catalog(
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     content = HEADER.format(header) + 'msgid "message"\nmsgstr "translation"\n'
     if language is None:
-        with pytest.raises(InputError, match=r"app\.po: expected a catalog that says its language.*catalog_language"):
+        with pytest.raises(InputError, match=r"app\.po: expected a catalog that states its language.*catalog_language"):
             read(Path(path), content, **settings)
         return
     pairs, report = read(Path(path), content, **settings)

@@ -62,4 +62,4 @@ def test_identifiers_without_a_text_are_left_out_and_counted(tmp_path: Path) -> 
     others = [entry("", "find_me", "f_inde mich"), *(entry("", message) for message in kept)]
     found, report = sources(tmp_path, entry(""), entry('#. Default: ""'), entry("#. On the button"), *others)
     assert found == ["findme", "UTF-8", "read-only", "e-mail", "Save", "open", "gtk-ok", "IPv4/IPv6"]
-    assert report.skipped == {"identifier whose text the catalog does not say": 3}
+    assert report.skipped == {"identifier whose text the catalog does not state": 3}

@@ -39,7 +39,7 @@ def test_a_machine_s_translation_is_left_out_unless_asked_for(tmp_path: Path) ->
     content = document(unit("de=Ja", "en=Yes").replace('xml:lang="en"', 'xml:lang="en" creationtool="knnmt"'))
     pairs, report = read(tmp_path / "a.tmx", content)
     assert not pairs
-    assert dict(report.skipped) == {"a machine's translation that nobody looked at": 1}
+    assert dict(report.skipped) == {"machine translation without review": 1}
     assert read(tmp_path / "a.tmx", content, unfinished=True)[0] == [("Ja", "Yes")]
 
 
@@ -92,7 +92,7 @@ def test_missing_languages_are_counted(tmp_path: Path) -> None:
         "no en in unit, only de": 1,
         "empty source or target": 1,
     }
-    assert report.noted == {"unit with several variants of a language, best or first taken": 1}
+    assert report.noted == {"unit with several variants of a language; the best or first was used": 1}
     pairs, report = read(tmp_path / "a.tmx", content, source_language="de-AT")
     assert report.skipped["no de-AT in unit, only de-CH, en"] == 1
     assert report.skipped["no de-AT in unit, only en, fr"] == 1

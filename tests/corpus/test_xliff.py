@@ -85,7 +85,7 @@ def test_version_1_states(tmp_path: Path) -> None:
     assert report.noted == {"target without state, taken as translated": 1}
     pairs, report = read(tmp_path / "a.xlf", content, unfinished=True)
     assert pairs == [("a", "A"), ("b", "B"), ("c", "C"), ("h", "H")]
-    assert report.noted["state needs-translation, taken as asked"] == 1
+    assert report.noted["state needs-translation, included on request"] == 1
 
 
 SDL = version_1(
@@ -204,7 +204,7 @@ UNIT = '<trans-unit id="1"><source>links</source><target state="final">rechts</t
         ("de", "en", [("links", "rechts")], {}, {}),
         ("en-US", "de-AT", [("rechts", "links")], {}, {"file is en-US to de-AT, sides swapped": 1}),
         ("fr", "en", [], {"file is fr to en": 1}, {}),
-        ("de", None, [("links", "rechts")], {}, {"file is de to unstated, taken as asked": 1}),
+        ("de", None, [("links", "rechts")], {}, {"file is de to unstated, included on request": 1}),
         ("it", None, [], {"file is it to unstated": 1}, {}),
     ],
 )

@@ -20,12 +20,12 @@ from datastore_pairs import some_pairs
 
 import warm
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore import building, slices
+from knnmt.datastore import building, lock, slices
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig, EntryProgress, build
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import DatastoreExistsError, InputError, SettingError, StorageError
+from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, SettingError, StorageError
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_an_unfinished_build_with_other_settings_is_not_mixed_in(
 def test_what_is_in_the_way_is_not_overwritten(tmp_path: Path, tiny: TransformerEngine) -> None:
     build(tmp_path / "s", some_pairs(3), tiny)
     before = content(tmp_path / "s")
-    with pytest.raises(DatastoreExistsError, match="already there"):
+    with pytest.raises(DatastoreExistsError, match="already exists"):
         build(tmp_path / "s", some_pairs(4), tiny)
     assert content(tmp_path / "s") == before
     with pytest.raises(InputError, match="no usable pair"):
@@ -292,3 +292,35 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
     shutil.rmtree(tmp_path / "s.building")
     print(f"peak resident size: {done.stdout.strip()} MiB")
     assert int(done.stdout) < 2048
+
+
+@pytest.mark.parametrize("left", [None, "00000-part.safetensors"])
+def test_an_interrupt_before_the_lock_is_held_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str | None
+) -> None:
+    """But what an earlier build left stays, to be gone on with."""
+    segments = tmp_path / "new.making" / "segments"
+    if left is not None:
+        segments.mkdir(parents=True)
+        (segments / left).write_bytes(b"x")
+    take, interrupted = lock._take, False
+
+    def interrupt(descriptor: int) -> None:
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
+            raise KeyboardInterrupt
+        take(descriptor)
+
+    monkeypatch.setattr(lock, "_take", interrupt)
+    with pytest.raises(KeyboardInterrupt), building.new_store(tmp_path / "new", "making"):
+        pytest.fail("the lock is not held")
+    assert [path.name for path in tmp_path.rglob("*.safetensors")] == ([] if left is None else [left])
+    assert (tmp_path / "new.making").exists() == (left is not None)
+
+
+def test_what_another_process_has_just_begun_is_not_removed(tmp_path: Path) -> None:
+    with building.new_store(tmp_path / "new", "making") as making:
+        with pytest.raises(DatastoreLockedError), building.new_store(tmp_path / "new", "making"):
+            pytest.fail("the lock is another's")
+        assert (making / "segments").is_dir()

@@ -96,7 +96,7 @@ def test_files_are_copied_where_they_cannot_be_linked(
     content = bytearray(victim.read_bytes())
     content[-1] ^= 1
     victim.write_bytes(content)
-    with pytest.raises(DatastoreDamagedError, match="altered since it was written"):
+    with pytest.raises(DatastoreDamagedError, match="altered after it was written"):
         merge_stores([Datastore.open(tmp_path / "one")], tmp_path / "bad")
     assert not (tmp_path / "bad").exists()
 
@@ -141,17 +141,17 @@ def test_stores_that_do_not_fit_are_refused(
     with pytest.raises(DatastoreMismatchError, match=r"another: cannot be merged with .*one: expected a store of the"):
         merge_stores([two[0], other], tmp_path / "merged")
     reduced = [reduce(store, tmp_path / f"reduced-{number}", 8)[0] for number, store in enumerate(two)]
-    with pytest.raises(DatastoreMismatchError, match=r"changed in different ways .* Merge the stores that"):
+    with pytest.raises(DatastoreMismatchError, match=r"transformed differently .* Merge the stores that"):
         merge_stores(reduced, tmp_path / "merged")
     merge_stores([reduced[0], reduced[0]], tmp_path / "twice")
     assert Datastore.open(tmp_path / "twice", tiny, verify=True).entries == 2 * reduced[0].entries
-    with pytest.raises(DatastoreExistsError, match="already there"):
+    with pytest.raises(DatastoreExistsError, match="already exists"):
         merge_stores(two, tmp_path / "twice")
     with pytest.raises(SettingError, match="name the stores"):
         merge_stores([], tmp_path / "merged")
     for store in two:
         store.remove(lambda pair: True)
-    with pytest.raises(InputError, match="no sentences are left"):
+    with pytest.raises(InputError, match="there are no sentences for it"):
         merge_stores(two, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
@@ -211,7 +211,7 @@ def test_a_store_is_split_by_origin_and_by_size_and_merged_again(
     with pytest.raises(DatastoreExistsError):
         split_store(merged, tmp_path / "files", by_origin=True)
     for asked in ({}, {"by_origin": True, "pairs": 2}):
-        with pytest.raises(SettingError, match="say how to split"):
+        with pytest.raises(SettingError, match="choose how to split"):
             split_store(merged, tmp_path / "x", **asked)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="pairs must be at least 1, got 0"):
         split_store(merged, tmp_path / "x", pairs=0)

@@ -162,7 +162,7 @@ def test_altered_files_are_refused(store: Path, tmp_path: Path, memory: dict[str
     else:
         changed = {"altered": content[:-1] + b"x", "longer": content + b"x", "shorter": content[:-1]}[harm]
         fsspec.filesystem("memory").pipe_file(name, changed)
-    with pytest.raises(DatastoreDamagedError, match=r"not what its store says it is: .*Copy it there again"):
+    with pytest.raises(DatastoreDamagedError, match=r"differs from what its store records: .*Copy it again"):
         copy_store(URL, tmp_path / "back")
     assert not (tmp_path / "back").exists()
     assert not list((tmp_path / "back.copying").rglob(Path(name).name))
@@ -196,7 +196,7 @@ def test_an_index_that_leads_elsewhere_stays_behind(store: Path, tmp_path: Path,
 def test_a_local_file_that_was_altered_is_not_published(store: Path, memory: dict[str, Any]) -> None:
     [one, *_] = sorted((store / "segments").glob("*.safetensors"))
     one.write_bytes(one.read_bytes()[:-1] + b"x")
-    with pytest.raises(DatastoreDamagedError, match=r"`knnmt verify` says more\. Nothing was published"):
+    with pytest.raises(DatastoreDamagedError, match=r"`knnmt verify` lists all problems\. Nothing was published"):
         copy_store(store, URL)
     assert not [name for name in memory if name.endswith("manifest.json")]
 
@@ -205,10 +205,10 @@ def test_nothing_is_written_over(store: Path, tmp_path: Path, tiny: TransformerE
     copy_store(store, URL)
     other = Datastore.build(tmp_path / "other", some_pairs(5), tiny).path
     before = {name: bytes(content.getvalue()) for name, content in memory.items()}
-    with pytest.raises(DatastoreExistsError, match="another store is there, or this one as it was"):
+    with pytest.raises(DatastoreExistsError, match="another store, or an earlier state of this one, is there"):
         copy_store(other, URL)
     assert {name: bytes(content.getvalue()) for name, content in memory.items()} == before
-    with pytest.raises(DatastoreExistsError, match="already there"):
+    with pytest.raises(DatastoreExistsError, match="already exists"):
         copy_store(URL, other)
 
 
@@ -220,7 +220,7 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path, monkeypatch: pytest.M
             copy_store(one, other)
     with pytest.raises(SettingError, match=r"cannot be reached .*s3:// needs `pip install s3fs`"):
         copy_store("nothing://x", tmp_path / "x")
-    with pytest.raises(NotADatastoreError, match="no datastore there"):
+    with pytest.raises(NotADatastoreError, match="there is no datastore"):
         copy_store(tmp_path / "none", URL)
     monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'knnmt\[storage\]'"):
@@ -232,7 +232,7 @@ def test_storage_that_fails_is_said(store: Path, memory: dict[str, Any], monkeyp
         raise RuntimeError("no credentials")
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "open", refuse)
-    with pytest.raises(StorageError, match=r"could not be reached \(RuntimeError: no credentials\).*it goes on"):
+    with pytest.raises(StorageError, match=r"cannot be reached \(RuntimeError: no credentials\).*it resumes"):
         copy_store(store, URL)
 
 

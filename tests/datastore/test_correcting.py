@@ -56,5 +56,5 @@ def test_a_source_may_have_several_targets(store: Datastore, tiny: TransformerEn
 
 
 def test_without_pairs_nothing_is_corrected(store: Datastore, tiny: TransformerEngine) -> None:
-    with pytest.raises(InputError, match="expected pairs to put in the place of others, found none"):
+    with pytest.raises(InputError, match="expected pairs that replace others, found none"):
         correct(store, [], tiny)

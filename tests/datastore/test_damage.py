@@ -75,14 +75,18 @@ def a_cut_segment(store: Path) -> None:
 
 
 DAMAGE: list[tuple[Callable[[Path], None], type[DatastoreError], str]] = [
-    (no_store, NotADatastoreError, "no datastore there. Make one with: knnmt build"),
-    (a_file, NotADatastoreError, "found a file. Of a memory, make one with: knnmt build"),
+    (no_store, NotADatastoreError, "there is no datastore. Make one with: knnmt build"),
+    (a_file, NotADatastoreError, "found a file. To make a store from a memory: knnmt build"),
     (an_empty_directory, NotADatastoreError, r"found a directory without manifest\.json"),
-    (an_unfinished_build, NotADatastoreError, "An unfinished build of it is there: run the same"),
+    (an_unfinished_build, NotADatastoreError, "There is an unfinished build: rerun the same"),
     (another_json, NotADatastoreError, "found another kind of file"),
     (broken_json, DatastoreDamagedError, "not valid JSON"),
     (one_byte_of_the_manifest, DatastoreDamagedError, "checksum does not fit"),
-    (a_newer_format, DatastoreVersionError, r"version 3 of the format; this knnmt reads versions 1 to 2.*that fits it"),
+    (
+        a_newer_format,
+        DatastoreVersionError,
+        r"version 3 of the format; this knnmt reads versions 1 to 2.*version that reads it",
+    ),
     (a_missing_segment, DatastoreDamagedError, r"cannot be read: No such file.*Restore"),
     (a_cut_segment, DatastoreDamagedError, r"expected [\d,]+ bytes, found [\d,]+"),
 ]

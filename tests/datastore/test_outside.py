@@ -183,7 +183,7 @@ def test_an_error_after_publication_says_that_the_change_was_made(
 
     monkeypatch.setattr(os, "unlink", refuse)
     (store.path / "segments" / "00009-compacted.safetensors").write_text("left over")
-    with pytest.raises(StorageError, match="Nothing published is touched"):
+    with pytest.raises(StorageError, match="Published files are unchanged"):
         store.remove(THIRD)
     assert read_manifest(store.path).generation == 1
     (store.path / "segments" / "00009-compacted.safetensors").unlink()
@@ -194,9 +194,9 @@ def test_an_error_after_publication_says_that_the_change_was_made(
         (path / "segments" / "00009-compacted.safetensors").write_text("left over")
 
     monkeypatch.setattr(type(store.manifest), "write", write_and_leave)
-    with pytest.raises(StorageError, match="The change was made, and holds: do not run the command again") as caught:
+    with pytest.raises(StorageError, match="The change was made: do not rerun the command") as caught:
         store.remove(THIRD)
-    assert "Nothing published" not in str(caught.value)
+    assert "Published files are unchanged" not in str(caught.value)
     assert read_manifest(store.path).generation == 2
 
 
@@ -213,6 +213,6 @@ def test_an_error_of_the_last_step_says_that_the_file_is_in_its_place(
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(StorageError, match="the change was written, but") as caught:
         write_settings(store.path, a=1)
-    assert "Nothing published" not in str(caught.value)
+    assert "Published files are unchanged" not in str(caught.value)
     assert (store.path / "settings.json").exists()
     assert isinstance(caught.value, DatastoreError)

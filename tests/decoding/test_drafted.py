@@ -131,7 +131,7 @@ def test_a_memory_that_knows_the_text_is_followed_in_strides(
     settings: dict[str, Any] = {"datastore": tmp_path / "s", "beam": 1, "segments": 8, "batch_size": 1}
     found = translator.translate(texts, statistics=counted, **settings)
     assert counted.rows - counted.accepted < 0.5 * counted.rows, "passes are fewer than half as many as tokens"
-    assert f"{counted.tokens_a_pass:.2f} tokens a pass" in counted.summary()
+    assert f"{counted.tokens_a_pass:.2f} tokens per pass" in counted.summary()
     assert counted.drafted == sum(length * count for length, count in counted.drafts.items())
     monkeypatch.setattr(search, "MAX_DRAFTED", {})
     plain = translator.translate(texts, **settings)

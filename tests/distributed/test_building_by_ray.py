@@ -86,7 +86,7 @@ def always_dying(job: Job, name: str, part: Slice) -> SegmentRecord:
 
 
 def failing(job: Job, name: str, part: Slice) -> SegmentRecord:
-    raise SettingError("a key is no finite number")
+    raise SettingError("a key is not a finite number")
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_worker_that_is_killed_costs_its_slice(
     with pytest.raises(ClusterError, match="its workers ended 2 times"):
         build(tmp_path / "never", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     monkeypatch.setattr(building, "encode_part", failing)
-    with pytest.raises(SettingError, match=r"^a key is no finite number$"):
+    with pytest.raises(SettingError, match=r"^a key is not a finite number$"):
         build(tmp_path / "bad", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     assert not (tmp_path / "never").exists()
 

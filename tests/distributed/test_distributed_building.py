@@ -173,7 +173,7 @@ def test_a_worker_with_another_model_is_refused(tiny: TransformerEngine, tmp_pat
     def mistaken(job: Job, name: str, part: Slice) -> SegmentRecord:
         return encode_part(replace(job, model=other), name, part)
 
-    with pytest.raises(DatastoreMismatchError, match=r"the model of .* is another"):
+    with pytest.raises(DatastoreMismatchError, match=r"the model of .* differs"):
         build(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, mistaken))
     assert not (tmp_path / "s").exists()
 
@@ -251,7 +251,7 @@ def test_storage_that_gives_other_bytes_is_refused(
         return stored
 
     monkeypatch.setattr(Storage, "put", altering)
-    with pytest.raises(DatastoreDamagedError, match="its bytes are others"):
+    with pytest.raises(DatastoreDamagedError, match="it has other bytes"):
         build(tmp_path / "s", some_pairs(9), tiny, encode=encode_on(Cluster(storage="memory://parts")))
     assert not (tmp_path / "s").exists()
     files.store.clear()

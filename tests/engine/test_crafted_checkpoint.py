@@ -234,10 +234,10 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused_when_it_shows(ch
     content["model"]["vocab"]["j"] = 5000
     path.write_text(json.dumps(content))
     translator = Translator(checkpoint, device="cpu")
-    with pytest.raises(CheckpointError, match="its tokenizer gives token 5000, and its weights have 231"):
+    with pytest.raises(CheckpointError, match="its tokenizer gives token 5000, but its weights have only 231"):
         translator.translate(["ja"])
     engine = translator.engine
-    with pytest.raises(CheckpointError, match="its tokenizer gives token 5000, and its weights have 231"):
+    with pytest.raises(CheckpointError, match="its tokenizer gives token 5000, but its weights have only 231"):
         force(engine, [[5, 0]], engine.tokenizer.encode_targets(["ja"]))
 
 

@@ -49,7 +49,7 @@ def _refused(checkpoint: Path, marker: Path, named: str) -> None:
     with pytest.raises(KnnmtError) as error:
         _translate(checkpoint)
     assert not marker.exists()
-    assert str(error.value).startswith(f"{checkpoint}: the checkpoint brings code of its own")
+    assert str(error.value).startswith(f"{checkpoint}: the checkpoint contains code")
     assert named in str(error.value)
     assert "never run" in str(error.value)
 
@@ -116,5 +116,5 @@ def test_a_pickle_is_not_read_by_a_pytorch_that_would_run_it(t5: Path, monkeypat
     torch.save({"model.a": torch.zeros(1)}, t5 / "pytorch_model.bin")
     assert list(load_tensors(t5)) == ["model.a"]
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.5.1"))
-    with pytest.raises(CheckpointError, match=r"PyTorch 2\.6 or newer, this is 2\.5\.1"):
+    with pytest.raises(CheckpointError, match=r"PyTorch 2\.6 or newer; this is 2\.5\.1"):
         load_tensors(t5)

@@ -89,5 +89,5 @@ def test_a_model_that_gives_no_numbers_is_refused(t5: Path, monkeypatch: pytest.
         return out
 
     monkeypatch.setattr(T5ForConditionalGeneration, "forward", overflowing)
-    with pytest.raises(SettingError, match=r"gives no numbers in torch\.float32; use dtype 'bfloat16'"):
+    with pytest.raises(SettingError, match=r"its results in torch\.float32 are not numbers; use dtype 'bfloat16'"):
         load_engine(t5, device="cpu")

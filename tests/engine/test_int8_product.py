@@ -146,7 +146,7 @@ def test_a_store_of_float32_is_searched_but_none_is_built(engine: TransformerEng
     pair = some_pairs(8)[5]
     assert translator.translate(pair.source, datastore=None).text != pair.target
     assert translator.translate(pair.source, k=1, interpolation_weight=0.99).text.strip() == pair.target
-    with pytest.raises(SettingError, match="keys are not computed in int8"):
+    with pytest.raises(SettingError, match="an engine in int8 cannot compute keys"):
         build_store(tmp_path / "other", some_pairs(2), translator.engine)
     with pytest.raises(SettingError, match=r"computes in int8\. Load the model with dtype='float32'"):
         store.add(some_pairs(2), translator.engine)

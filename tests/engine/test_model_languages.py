@@ -199,9 +199,9 @@ def test_a_forced_pass_begins_with_the_target_language(checkpoint: Any) -> None:
 
 def test_languages_are_checked_against_the_tokenizer(checkpoint: Any) -> None:
     directory, _, _ = checkpoint
-    with pytest.raises(SettingError, match=r"has to be told which: give --target-lang"):
+    with pytest.raises(SettingError, match=r"needs to know which to use: give --target-lang"):
         load_engine(directory, device="cpu")
-    with pytest.raises(SettingError, match=r"has to be told which: give --source-lang"):
+    with pytest.raises(SettingError, match=r"needs to know which to use: give --source-lang"):
         load_engine(directory, device="cpu", target_lang="en")
     with pytest.raises(
         SettingError, match=r"--source-lang 'dee' is none of the model's \d+ languages. Close to it: .*de"
@@ -280,7 +280,7 @@ def test_a_tag_on_the_source_names_the_target(
     other = engine.for_languages("en", "it")
     assert other.tokenizer.encode_sources(["ab"])[0][1:] == ids[1:] != other.tokenizer.encode_sources(["ab"])[0]
     assert other.languages.target == "ita"
-    with pytest.raises(SettingError, match="has to be told which: give --target-lang"):
+    with pytest.raises(SettingError, match="needs to know which to use: give --target-lang"):
         load_engine(directory, device="cpu")
     with pytest.raises(SettingError, match="--source-lang 'de': the model translates en to"):
         load_engine(directory, device="cpu", source_lang="de", target_lang="fr")
@@ -333,7 +333,7 @@ def test_a_request_in_languages_that_cannot_be_has_an_error_of_its_own(checkpoin
     store = Datastore.build(tmp_path / "s", [SegmentPair("Tag", "day", "own")], translator.engine)
     bad = [
         (Request("Satz", target_lang="xx"), "--target-lang 'xx' is none of the model's"),
-        (Request("Satz", store, source_lang="en", target_lang="de"), "built for .* to .*use a store of these"),
+        (Request("Satz", store, source_lang="en", target_lang="de"), "built for .* to .*use another store"),
     ]
     asked = [Request("Satz"), *(request for request, _ in bad), Request("Satz")]
     with pytest.warns(NoTranslationWarning):

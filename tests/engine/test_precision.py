@@ -106,5 +106,5 @@ def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(SettingError, match="device 'meta' is not supported"):
         choose_device("meta")
     if not torch.cuda.is_available():
-        with pytest.raises(SettingError, match="sees no CUDA device"):
+        with pytest.raises(SettingError, match="finds no CUDA device"):
             choose_device("cuda")

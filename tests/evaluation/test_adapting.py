@@ -168,7 +168,7 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
     estimated = translator.memories.open(made).resolve()
     assert read_profiles(made)["knn"].config == estimated
     (tuned,) = [line for line in heard if line.startswith("tuned")]
-    assert tuned.startswith("tuned      not: the settings estimated from the store stay, no worse: k ")
+    assert tuned.startswith("tuned      not used: the settings estimated from the store are no worse and stay: k ")
     (compared,) = [line for line in heard if line.startswith("compared")]
     before, after = (float(compared.split()[place]) for place in (2, 4))
     assert before < after
@@ -251,9 +251,9 @@ def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_pa
         adapt(planned, store, model=translator)
     heard: list[str] = []
     adapt(plan(lambda: some_pairs(31)), store, model=translator, tell=heard.append)
-    assert heard[0].startswith(f"noted      {work} is left from other text")
+    assert heard[0].startswith(f"noted      {work} is left from another text")
     assert work.exists()
-    with pytest.raises(DatastoreExistsError, match="already there"):
+    with pytest.raises(DatastoreExistsError, match="already exists"):
         adapt(planned, store, model=translator)
 
 

@@ -107,7 +107,7 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     turns: list[Turn] = []
     told: list[str] = []
     report = bench(systems, TEXTS, config, told.append, turns.append)
-    known = f"warning: 1 of 3 sentences stand in {store}, which flatters its cache; take others"
+    known = f"warning: 1 of 3 sentences are in {store}, which favours its cache; use other sentences"
     assert told == [known, "3 sentences do not fill a batch of 4; take more"]
     order = [("base", 1), ("cached", 1), ("base", 4), ("cached", 4)]
     assert [(turn.job.system, turn.job.batch_size) for turn in turns] == order * 3
@@ -160,7 +160,7 @@ def test_a_system_tells_what_it_computes_on(tiny_checkpoint: Path, monkeypatch: 
 @pytest.mark.usefixtures("warm_systems")
 def test_a_system_that_cannot_start_says_why(tmp_path: Path) -> None:
     config = BenchConfig((1,), rounds=1, threads=1)
-    with pytest.raises(SystemStoppedError, match=r"system 'x' stopped, .* status 1: .*no datastore there"):
+    with pytest.raises(SystemStoppedError, match=r"system 'x' stopped, .* status 1: .*there is no datastore"):
         bench([System("x", tmp_path / "absent")], TEXTS, config)
 
 
@@ -177,7 +177,9 @@ def test_a_system_that_dies_at_work_says_its_last_words() -> None:
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     with (
         SystemProcess("x", [sys.executable, "-c", killed], threads=1) as process,
-        pytest.raises(SystemStoppedError, match=r"was ended by SIGKILL; was there enough memory .*: it said nothing"),
+        pytest.raises(
+            SystemStoppedError, match=r"was ended by SIGKILL; was there enough memory .*: it printed nothing"
+        ),
     ):
         process.about()
 
@@ -256,7 +258,7 @@ def test_threads_are_as_many_as_there_are_cores_to_run_on(monkeypatch: pytest.Mo
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(SettingError, match="at least one sentence"):
         bench([System("base")], ["", " "])
-    with pytest.raises(SettingError, match="a name of its own"):
+    with pytest.raises(SettingError, match="a different name"):
         bench([System("a"), System("a")], TEXTS)
     with pytest.raises(SettingError, match="expected systems"):
         bench([], TEXTS)

@@ -16,10 +16,10 @@ from knnmt.evaluation.bench.text import BenchText
 TEXT = """\
 A fine CPU, 1 thread, beam 5, 64 sentences of fragen.txt (sha256 0123456789ab), 3 rounds, load before 0.3
 
-Warning: 2 of 64 sentences stand in x/own.store, which flatters its cache; take others.
+Warning: 2 of 64 sentences are in x/own.store, which favours its cache; use other sentences.
 
-Tokens a second: median, slowest and fastest round; searches saved: of all, and without first steps; \
-tokens a pass of the decoder:
+Tokens per second (median, slowest and fastest round); searches saved (of all, and without first steps); \
+tokens per pass of the decoder:
 
 system  batch  tokens/s         range  / base      saved  a pass    MiB
 base        1       400    380 to 410    1.00          -       -    396
@@ -27,7 +27,7 @@ cached      1       210    190 to 250    0.53  40% (42%)    1.25  1,350
 base        8     1,000  990 to 1,100    1.00          -       -      -
 cached      8       620    600 to 640    0.62    40% (-)    1.00      -
 
-Where the time went, milliseconds a token:
+Where the time went, in milliseconds per token:
 
 system  batch  encoder  decoder  search  retrieval  interpolation  the rest
 base        1    0.300    1.800   0.000      0.000          0.000     0.400

@@ -98,12 +98,12 @@ def test_a_key_is_of_the_environment_and_never_in_the_clear(stub: Stub, monkeypa
     monkeypatch.setenv(KEY, "secret")
     endpoint(stub).translate("a")
     assert stub.asked[0][1]["Authorization"] == "Bearer secret"
-    with pytest.raises(SettingError, match="in the clear") as raised:
+    with pytest.raises(SettingError, match="unencrypted") as raised:
         ChatEndpoint(ChatSettings("http://example.org", "small"), ("de", "en"))
     assert "secret" not in str(raised.value)
     ChatEndpoint(ChatSettings("https://example.org", "small"), ("de", "en"))
     monkeypatch.setenv(KEY, "a\nb")
-    with pytest.raises(SettingError, match="no such characters"):
+    with pytest.raises(SettingError, match="characters that a header cannot have"):
         endpoint(stub)
 
 
@@ -113,7 +113,7 @@ def test_a_key_is_of_the_environment_and_never_in_the_clear(stub: Stub, monkeypa
         (404, b"no \x1b[31mmodel", "answered 404: no .*Check the URL"),
         (401, b"{}", f"A key is taken from {KEY}"),
         (302, b"", "answered 302"),
-        (200, b"<html>", "expected an answer as of chat/completions"),
+        (200, b"<html>", "expected an answer of chat/completions"),
         (200, b"[" * 5000, "cannot be read"),
         (200, b'{"choices": []}', "there is no choice"),
         (200, b'{"choices": [{"message": {"content": null}}]}', "cannot be read"),
@@ -154,7 +154,7 @@ def test_nobody_there_and_nobody_answering(stub: Stub) -> None:
         place = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ServiceError, match=r"no answer within 0\.2 s"):
             ChatEndpoint(ChatSettings(place, "small"), ("de", "en"), 0.2).translate("a")
-    with pytest.raises(ServiceError, match=r"cannot be asked.*Is an endpoint running there"):
+    with pytest.raises(ServiceError, match=r"cannot be reached.*Is an endpoint running there"):
         ChatEndpoint(ChatSettings(place, "small"), ("de", "en")).translate("a")
 
 
@@ -166,11 +166,11 @@ def test_how_one_is_named() -> None:
     assert parse_system("llm=http://h,model=m,store=it.store").chat == ChatSettings("http://h", "m", 1)
     for text, message in (
         ("llm=http://h", "which model"),
-        ("llm=http://h,model=m,k=4", "is none of model"),
-        ("llm=http://h,model=m,model=n", "is none of model"),
+        ("llm=http://h,model=m,k=4", "is not one of model"),
+        ("llm=http://h,model=m,model=n", "is not one of model"),
         ("llm=http://h,model=m,examples=2", "examples come from a memory"),
         ("llm=http://h,model=m,store=s,examples=0", "examples come from a memory"),
-        ("llm=http://h,model=m,store=s,examples=many", "no number of examples"),
+        ("llm=http://h,model=m,store=s,examples=many", "not a number of examples"),
         ("llm=http://h,model=m,store=s,examples=1000", "between 0 and 100"),
         ("llm=http://:80,model=m", "expected the URL"),
         ("llm=http://h:port,model=m", "expected the URL"),

@@ -83,7 +83,7 @@ def test_with_comet_nothing_is_said_to_be_missing() -> None:
 
 
 def test_what_was_left_out_is_no_reason_to_warn() -> None:
-    less = TEXT.without([0], "its source stands in a store")
+    less = TEXT.without([0], "its source is in a store")
     text = replace(REPORT, skipped_known=True, text=less).as_text()
     assert "Warning" not in text
-    assert "left out    1  its source stands in a store\n" in text
+    assert "left out    1  its source is in a store\n" in text

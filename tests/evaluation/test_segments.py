@@ -53,5 +53,5 @@ def test_segments_are_left_out_by_number(tmp_path: Path) -> None:
 
 
 def test_a_text_without_segments_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="holds no segment"):
+    with pytest.raises(SettingError, match="has no segment"):
         read_pairs(write(tmp_path / "a.tsv", ["\tone"]), CONFIG)

@@ -120,7 +120,9 @@ def test_a_worker_that_sees_something_else_is_refused(
         return real(task, system)
 
     monkeypatch.setattr(systems_as_tasks, "run_system", elsewhere)
-    with pytest.raises(StorageError, match=r"a worker does not see it\. Give a place"):
+    with pytest.raises(
+        StorageError, match=r"a worker does not see this directory, which the evaluation made\. Put --output"
+    ):
         evaluate(TEXT, model=tiny_checkpoint, cluster=Cluster(), device="cpu", output=tmp_path / "out")
 
 

@@ -95,7 +95,7 @@ def test_it_is_of_the_settings_that_it_was_measured_with(tmp_path: Path) -> None
 def test_what_something_else_has_written_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     KNOWN.save(tmp_path)
     write_settings(tmp_path, **{SECTION: {**read_settings(tmp_path)[SECTION], **change}})
-    with pytest.raises((DatastoreDamagedError, SettingError), match=r"how sure translations are.*knnmt tune"):
+    with pytest.raises((DatastoreDamagedError, SettingError), match=r"certainty.*knnmt tune"):
         Certainty.of_store(tmp_path)
     forget_certainty(tmp_path)
     assert Certainty.of_store(tmp_path) is None

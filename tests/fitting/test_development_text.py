@@ -34,15 +34,15 @@ def test_a_file_and_its_pairs_are_divided_alike(store: Datastore, tmp_path: Path
     assert [[each.strip() for each in part] for part in texts(of_file)] == stripped
     assert heard == [
         "known       2 of 30 pairs have a source that the store holds, 2 with the same target: left out",
-        f"development {len(tuning)} pairs of {tmp_path / 'dev.tsv'} tune; {len(reported)} others are reported",
+        f"development {len(tuning)} pairs of {tmp_path / 'dev.tsv'} for tuning; {len(reported)} others are reported",
     ]
     of_pairs = read_development(store, iter(pairs))
-    assert of_pairs == DevelopmentText("the pairs given", tuning, reported)
+    assert of_pairs == DevelopmentText("the given pairs", tuning, reported)
 
 
 def test_all_of_it_what_is_known_and_no_more_than_asked_for(store: Datastore) -> None:
     text = read_development(store, some_pairs(12), most=5, all_dev=True, keep_known=True)
     assert text.tuning == text.reported
     assert len(text.tuning) == 5
-    with pytest.raises(InputError, match="the pairs given: 0 pairs are too few"):
+    with pytest.raises(InputError, match="the given pairs: 0 pairs are too few"):
         read_development(store, some_pairs(4))

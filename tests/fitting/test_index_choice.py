@@ -83,7 +83,7 @@ def test_the_fastest_that_reaches_the_target_is_saved(store: Datastore) -> None:
     good = [each for each in heard if target.reached_by(each.fidelity)]
     assert choice.chosen == min(good, key=lambda each: each.milliseconds[40])
     assert choice.chosen.kind == "ivf-flat"  # whole keys, a few probes, nothing measured again
-    assert choice.reason.startswith("the fastest that holds recall 0.9 and variation 0.05; ")
+    assert choice.reason.startswith("the fastest that keeps recall 0.9 and variation 0.05; ")
     assert choice.reason.endswith(" times as fast as exact search for 40 queries")
     assert_saved(store, choice.chosen, held_out)
 
@@ -111,7 +111,7 @@ def test_exact_search_stays_where_nothing_faster_is_faithful(store: Datastore) -
     choice = choosing.choose(HARD, ["ivfpq", "ivf-sq8"])
     assert choice.chosen.name == EXACT
     assert choice.chosen.fidelity == Fidelity(1.0, 0.0)
-    assert choice.reason == "nothing faster holds recall 1 and variation 0"
+    assert choice.reason == "nothing faster keeps recall 1 and variation 0"
     assert len(choice.measured) > 2
     assert_saved(store, choice.chosen, held_out)
 
@@ -139,7 +139,7 @@ def test_a_single_kind_is_taken_though_it_misses_the_target(store: Datastore) ->
     choice = choosing.choose(HARD, ["ivfpq"])
     tried = [each for each in choice.measured if each.kind == "ivfpq"]
     assert choice.chosen.fidelity.variation == min(each.fidelity.variation for each in tried) > 0
-    assert choice.reason.startswith("asked for; it does not hold recall 1 and variation 0; ")
+    assert choice.reason.startswith("requested; it does not keep recall 1 and variation 0; ")
     assert_saved(store, choice.chosen, held_out)
 
 
@@ -151,7 +151,7 @@ def test_a_single_kind_is_taken_though_it_is_slower(store: Datastore, monkeypatc
     choosing, held_out = chooser_of(store)
     choice = choosing.choose(Target(recall=0.9, variation=0.1), ("ivf-flat",))
     assert choice.reason == (
-        "asked for; it holds recall 0.9 and variation 0.1; 0.5 times as fast as exact search for 40 queries"
+        "requested; it keeps recall 0.9 and variation 0.1; 0.5 times as fast as exact search for 40 queries"
     )
     assert Target(recall=0.9, variation=0.1).reached_by(choice.chosen.fidelity)
     assert_saved(store, choice.chosen, held_out)
@@ -189,7 +189,7 @@ def test_an_index_that_would_take_too_much_memory_is_not_built(store: Datastore,
     choice = chooser_of(store)[0].choose(target, ["flat"])
     assert choice.measured == (choice.chosen,)
     assert choice.chosen.kind == EXACT
-    assert choice.reason == "nothing faster holds recall 0.5 and variation 0.5; flat would take 0 MiB"
+    assert choice.reason == "nothing faster keeps recall 0.5 and variation 0.5; flat would take 0 MiB"
 
 
 def test_without_faiss_search_is_exact_and_the_reason_says_why(
@@ -201,7 +201,7 @@ def test_without_faiss_search_is_exact_and_the_reason_says_why(
     choice = choosing.choose(Target())
     assert choice.chosen.kind == EXACT
     assert choice.reason == (
-        "every key is looked at, for an index other than exact search needs the package 'faiss-cpu', which is not "
+        "every key is compared, because an index other than exact search needs the package 'faiss-cpu', which is not "
         f"installed: pip install 'knnmt[faiss]'; then `knnmt index {store.path}`"
     )
     assert_saved(store, choice.chosen, held_out)

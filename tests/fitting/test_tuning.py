@@ -109,7 +109,7 @@ def test_tuned_settings_are_better_only_if_no_text_loses_by_them() -> None:
     assert not Compared.of(good, bad, positions, positions).improves
     assert not Compared((2.0, 1.9), (1.5, 1.6)).improves
     assert Compared((2.0, 1.9), (1.5, 1.6)).in_words == (
-        "loss 2.0000 before, 1.9000 tuned on the pairs that tune; on the pairs to report 1.5000 and 1.6000"
+        "loss 2.0000 before, 1.9000 tuned, on the tuning pairs; on the reported pairs 1.5000 and 1.6000"
     )
 
 

@@ -98,7 +98,7 @@ def test_every_alteration_of_the_settings_is_found_and_refused(store: Datastore)
         put(content, place, 0.123)
         path.write_text(json.dumps(content))
         assert any("its checksum does not fit" in problem for problem in problems(store)), place
-        with pytest.raises(DatastoreDamagedError, match=r'take the line "checksum" out of it\. Or remove the file'):
+        with pytest.raises(DatastoreDamagedError, match=r'delete the line "checksum"\. Or remove the file'):
             read_settings(store.path)
 
 

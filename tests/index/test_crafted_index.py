@@ -125,13 +125,13 @@ def other(kind: str, dim: int = 32, count: int = 2000) -> Any:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: other("Flat", dim=16), "of 16 dimensions, and the store's keys of 32"),
-        (lambda: other("Flat", dim=64), "of 64 dimensions"),
-        (lambda: other("Flat", count=1999), "holds 1,999 entries, and its record says 2,000"),
-        (lambda: other("Flat", count=3000), "holds 3,000 entries"),
-        (lambda: other("LSH"), "which is not one that knnmt builds"),
-        (lambda: other("IVF8_HNSW32,Flat"), "of IndexHNSWFlat, which is not one that knnmt builds"),
-        (lambda: other("L2norm,Flat"), "NormalizationTransform of IndexFlat, which is not one that knnmt builds"),
+        (lambda: other("Flat", dim=16), "has 16 dimensions, but the store's keys have 32"),
+        (lambda: other("Flat", dim=64), "has 64 dimensions"),
+        (lambda: other("Flat", count=1999), "has 1,999 entries, but its record says 2,000"),
+        (lambda: other("Flat", count=3000), "has 3,000 entries"),
+        (lambda: other("LSH"), "which knnmt does not build"),
+        (lambda: other("IVF8_HNSW32,Flat"), "of IndexHNSWFlat, which knnmt does not build"),
+        (lambda: other("L2norm,Flat"), "NormalizationTransform of IndexFlat, which knnmt does not build"),
     ],
 )
 def test_indexes_of_other_kinds_and_keys_are_refused(store: Datastore, make: Callable[[], Any], message: str) -> None:
@@ -145,7 +145,7 @@ def test_an_index_of_products_is_refused(store: Datastore) -> None:
     index = faiss.index_factory(32, "Flat", faiss.METRIC_INNER_PRODUCT)
     index.add(clustered(2000))
     put(store, written(index))
-    refused(store, "trained for something else")
+    refused(store, "not trained, or for something else")
 
 
 @pytest.mark.parametrize("name", ["neighbors", "levels", "offsets", "entry_point"])
@@ -209,7 +209,7 @@ RECORDS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda content: content.update(entries="2000"), "entries: expected a whole number, found '2000'"),
     (cover_less, "not of the entries that its record says"),
     (lambda content: content.update(covers=[1, 2]), r"covers\[0\]: expected text"),
-    (lambda content: content.update(kind="../x"), "no index is called"),
+    (lambda content: content.update(kind="../x"), "there is no index kind"),
     (lambda content: content.update(kind=None), "kind: expected text"),
     (lambda content: content["stored"].update(file="../../manifest.json"), "plain name"),
     (lambda content: content["stored"].update(file="/dev/zero"), "plain name"),
@@ -336,7 +336,7 @@ def test_keys_that_are_no_numbers_are_said_or_not_found(store: Datastore, value:
         lambda: ExactIndex(entries).search(QUERIES, 8),
         lambda: FaissIndex.train_and_add(entries, KINDS["pq4"]),
     ):
-        with pytest.raises(DatastoreDamagedError, match="is no finite number"):
+        with pytest.raises(DatastoreDamagedError, match="is not a finite number"):
             use()
     found = FaissIndex(faiss.index_factory(32, "Flat"), entries, KINDS["flat"].settings)
     found._index.add(np.concatenate([clustered(1500), clustered(500, seed=1), clustered(100, seed=4)]))

@@ -70,7 +70,7 @@ def test_a_key_that_is_no_number_is_damage(tmp_path: Path, device: str, on_devic
     keys[70, 3] = float("nan")
     entries = Entries(write_store(tmp_path / "s", [keys]))
     index = DeviceIndex(entries, device) if on_device else ExactIndex(entries)
-    with pytest.raises(DatastoreDamagedError, match=r"s: the key of an entry is no finite number.*knnmt verify"):
+    with pytest.raises(DatastoreDamagedError, match=r"s: the key of an entry is not a finite number.*knnmt verify"):
         index.search(torch.from_numpy(clustered(3, seed=1)), 4)
 
 

@@ -195,7 +195,7 @@ def test_a_full_disk_leaves_the_index_before_it(store: Datastore) -> None:
         "except StorageError as error: print(error)"
     )
     done = warm.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
-    assert "Nothing published is touched" in done.stdout
+    assert "Published files are unchanged" in done.stdout
     assert read_saved(store) == before
     assert files(store) == {"lock", "index.json", file_of(before)}
 

@@ -218,13 +218,18 @@ def test_hints_where_exact_search_is_felt(store: Datastore, monkeypatch: pytest.
     assert index.hint is None
     append_keys(store.path, clustered(1001, seed=3))
     index.refresh()
-    assert index.hint == f"entries newer than the index are searched exactly; `knnmt index {store.path}` takes them in"
+    assert (
+        index.hint
+        == f"entries newer than the index are searched exactly; `knnmt index {store.path}` adds them to the index"
+    )
 
 
 def test_a_missing_faiss_is_said_of_stores_where_it_is_felt(
     store: Datastore, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without = "every key is looked at in every step, for FAISS is not installed: `pip install 'knnmt[faiss]'` and then "
+    without = (
+        "every key is compared in every step, because FAISS is not installed: `pip install 'knnmt[faiss]'` and then "
+    )
     faiss_or_skip()
     assert not StoreIndex(store).snapshot.lacks_faiss
     request.getfixturevalue("no_faiss")

@@ -115,7 +115,7 @@ def test_a_threshold() -> None:
         assert reached == 100 or matcher.closest(text, at_least=reached + 1) is None
     assert matcher.closest("x y z vier", at_least=1) is not None
     for wrong in (0, 101):
-        with pytest.raises(SettingError, match=f"from 1 to 100, not {wrong}"):
+        with pytest.raises(SettingError, match=f"from 1 to 100, got {wrong}"):
             matcher.closest("eins", at_least=wrong)
 
 

@@ -274,5 +274,5 @@ def test_a_key_that_is_no_number_is_said(
     alter_arrays(altered, keys=change)
     entries = Entries(Datastore.open(altered))
     made(entries, [np.arange(5), np.arange(6, 9)])
-    with pytest.raises(DatastoreDamagedError, match="the key of an entry is no finite number"):
+    with pytest.raises(DatastoreDamagedError, match="the key of an entry is not a finite number"):
         made(entries, [np.arange(5), np.arange(4, 7)])

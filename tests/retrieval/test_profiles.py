@@ -135,7 +135,7 @@ def test_tunings_of_different_names_never_write_the_same_profile() -> None:
     assert names_of_tuning("knn") == ("knn", "knn-fixed", "cache")
     assert names_of_tuning("law") == ("law", "law-fixed", "law-cache")
     for name in ("cache", "knn-fixed", "knn-cache", "law-fixed", "law-cache"):
-        with pytest.raises(SettingError, match=f"a tuning cannot be called '{name}'"):
+        with pytest.raises(SettingError, match=f"a profile of tuning cannot be called '{name}'"):
             names_of_tuning(name)
     with pytest.raises(SettingError, match="cannot be called 'estimated'"):
         names_of_tuning("estimated")

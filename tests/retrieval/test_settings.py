@@ -149,11 +149,11 @@ def test_a_choice_is_one_of_few() -> None:
         ({"search": 1}, "search must be a text, got 1"),
         (
             {"combiner": print},
-            r"combiner must be a text, got .*print.*; a combiner that is made already goes into a `Ret",
+            r"combiner must be a text, got .*print.*; put an existing combiner into a `Ret",
         ),
         (
             {"gate": print},
-            "gate must be a number or a text, got .*; a gate that is made already goes into a `Retrieval`",
+            "gate must be a number or a text, got .*; put an existing gate into a `Retrieval`",
         ),
     ],
 )
@@ -187,7 +187,9 @@ def test_a_misspelt_keyword_is_refused() -> None:
         SettingError, match="there is no setting 'temprature'; the settings of retrieval are k, interpol"
     ):
         settings_of(None, temprature=3.0)  # type: ignore[call-arg]
-    with pytest.raises(SettingError, match=r"no setting 'temprature'; there are exact, k, lambda, .*fast-candidates"):
+    with pytest.raises(
+        SettingError, match=r"there is no setting 'temprature'; the settings are exact, k, lambda, .*fast-candidates"
+    ):
         parse_system("it.store,temprature=3")
 
 

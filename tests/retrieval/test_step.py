@@ -155,8 +155,8 @@ def test_those_that_take_three_arguments_are_warned_of_and_work(stores: dict[str
         batch = BatchRetrieval([retrieval] * 2)
         if retrieval is old:
             with (
-                pytest.warns(DeprecationWarning, match=r"a gate that takes three .* called with \(step\)"),
-                pytest.warns(DeprecationWarning, match="a combiner that takes three"),
+                pytest.warns(DeprecationWarning, match=r"a gate with three .* called with \(step\)"),
+                pytest.warns(DeprecationWarning, match="a combiner with three"),
             ):
                 batch.mix(states(2, 0), scores, torch.zeros(2, WIDTH, 1).long())
         else:

@@ -202,7 +202,7 @@ def test_a_combiner_comes_back_as_it_was(own: Datastore, method: str) -> None:
 
 def test_what_there_is_not_is_advised_on(own: Datastore) -> None:
     with pytest.raises(
-        SettingError, match=r"has no combiner robust. Train one: `knnmt train-combiner .*--method robust"
+        SettingError, match=r"has no combiner robust. Train one with `knnmt train-combiner .*--method robust"
     ):
         TrainedCombiner.read(own, "robust")
 
@@ -249,7 +249,7 @@ def _another_method(tensors: dict[str, Tensor], record: dict[str, Any], metadata
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_other_weights, "something other than knnmt has altered it"),
+        (_other_weights, "something other than knnmt altered it"),
         (_not_finite, "not all finite"),
         (_another_k, "size mismatch"),
         (_enormous, "k must lie between 1 and 64"),
@@ -282,7 +282,7 @@ def test_what_is_no_combiner_and_a_later_version_are_refused(own: Datastore) -> 
 def test_one_of_another_store_is_refused(own: Datastore, tmp_path: Path) -> None:
     shorter = reduce(own, tmp_path / "shorter", 8)[0]
     made(own, "meta-k").write(shorter.path)
-    with pytest.raises(DatastoreMismatchError, match="trained for a store of dimension 32, and this one has 8"):
+    with pytest.raises(DatastoreMismatchError, match="trained for a store with dimension 32, but this one has 8"):
         TrainedCombiner.read(shorter, "meta-k")
 
 
@@ -295,11 +295,11 @@ def test_a_combiner_brings_its_settings(store: Datastore) -> None:
     found = combiner.applied_to(asked, set())
     assert (found.k, found.temperature, found.segments) == (K, 6.0, None)
     assert combiner.applied_to(replace(asked, k=K), {"k"}).k == K
-    with pytest.raises(SettingError, match="trained for k 4, and the call asks for 16"):
+    with pytest.raises(SettingError, match="trained for k 4, but the call asks for 16"):
         combiner.applied_to(asked, {"k"})
-    with pytest.raises(SettingError, match="search of the whole store, and the call asks for search in 32 segments"):
+    with pytest.raises(SettingError, match="search of the whole store, but the call asks for search in 32 segments"):
         combiner.applied_to(asked, {"segments"})
     with pytest.raises(SettingError, match="not for Fast kNN-MT"):
         combiner.applied_to(RetrievalConfig(4, 0.5, 20.0, fast=FastConfig()), set())
-    with pytest.raises(SettingError, match="and so does the gate"):
+    with pytest.raises(SettingError, match="and the gate both predict"):
         combiner.applied_to(RetrievalConfig(4, 0.5, 20.0, gate=0.5), set())

@@ -91,12 +91,12 @@ def test_a_gate_belongs_to_its_settings(translator: Translator, store: Datastore
     assert (retrieval.config.k, retrieval.config.temperature) == (K, TEMPERATURE)
     assert translator.memories.retrieval(store, RetrievalSettings(gate=0.5, k=K)) is retrieval
     assert translator.memories.retrieval(store, RetrievalSettings()).gate is None
-    with pytest.raises(SettingError, match="trained for k 3, and the call asks for 5"):
+    with pytest.raises(SettingError, match="trained for k 3, but the call asks for 5"):
         translator.memories.retrieval(store, RetrievalSettings(gate=0.5, k=5))
     with pytest.raises(SettingError, match=r"trained for temperature 12\.5"):
         translator.translate(Request("Satz", store, temperature=1.0), gate=0.5)
     other = RetrievalConfig(7, 0.5, TEMPERATURE)
-    with pytest.raises(SettingError, match="trained for k 3, and the call asks for 7"):
+    with pytest.raises(SettingError, match="trained for k 3, but the call asks for 7"):
         translator.memories.retrieval(store, RetrievalSettings(gate=0.5, profile=other))
     write_profiles(store.path, {"knn": Profile(other, "likelihood", 9, None)}, "knn")
     assert (

@@ -366,5 +366,5 @@ def test_a_slow_search_is_warned_of_once_a_process(
         translator.translate(["Satz 3"], max_tokens=3, datastore=other, k=2)
         Translator(tiny_checkpoint, device="cpu", datastore=other)
     (said,) = [str(each.message) for each in caught if each.category is SlowSearchWarning]
-    assert said.startswith(f"{store.path}: every key is looked at in every step, for FAISS is not installed: `pip ")
+    assert said.startswith(f"{store.path}: every key is compared in every step, because FAISS is not installed: `pip ")
     assert f"`knnmt index {store.path}`" in said

@@ -144,12 +144,12 @@ def test_the_text_of_a_system_names_them(store: Datastore) -> None:
 @pytest.mark.parametrize(
     ("setting", "name", "problem"),
     [
-        ("combiner", "Odd", r"a function that is called with \(store, config, engine\)"),
-        ("combiner", "nothing", "made int, which is nothing that can be called"),
+        ("combiner", "Odd", r"function that can be called with \(store, config, engine\)"),
+        ("combiner", "nothing", "made int, which cannot be called"),
         ("combiner", "wrong", r"a combiner is called with \(step, neighbours\)"),
         ("gate", "wrong", r"a gate is called with \(step\)"),
         ("gate", "Gone", "has no attribute 'Gone'"),
-        ("gate", "torch", r"a function that is called with \(store, config, engine\)"),
+        ("gate", "torch", r"function that can be called with \(store, config, engine\)"),
     ],
 )
 def test_what_is_none_is_refused(
@@ -163,13 +163,17 @@ def test_what_is_none_is_refused(
 @pytest.mark.parametrize(
     ("setting", "name", "problem"),
     [
-        ("gate", "short_gate", r"a gate gives \(rows,\) bool.* of 2 rows; short_gate.* gave \(1,\) torch.bool, None"),
+        (
+            "gate",
+            "short_gate",
+            r"a gate must return \(rows,\) bool.* for 2 rows; short_gate.* gave \(1,\) torch.bool, None",
+        ),
         ("gate", "counting_gate", r"gave \(2,\) torch.float32, None"),
         ("gate", "bare_gate", "gave True"),
         ("combiner", "narrow_combiner", r"here \(2, 4\) and \(2,\); narrow_combiner.* gave \(2, 1\) torch.float32, \("),
         ("combiner", "one_combiner", r"gave \(2, 4\) torch.float32, \(1,\) torch.float32"),
-        ("combiner", "nan_combiner", "nan_combiner.* gave NaN for states and distances that are numbers"),
-        ("gate", "nan_gate", "nan_gate.* gave NaN"),
+        ("combiner", "nan_combiner", "nan_combiner.* returned NaN for states and distances that are numbers"),
+        ("gate", "nan_gate", "nan_gate.* returned NaN"),
     ],
 )
 @pytest.mark.parametrize("segments", [None, 3])

@@ -48,7 +48,9 @@ class KeyProjection:
         stored = store.projection
         found = cls(*(_float32(stored.arrays[name]) for name in PROJECTION_ARRAYS))
         if not all(bool(each.isfinite().all()) for each in (found.mean, found.components)):
-            raise DatastoreDamagedError(f"{store.path}: {stored.stored.file} holds no finite numbers. Build it again.")
+            raise DatastoreDamagedError(
+                f"{store.path}: {stored.stored.file} contains numbers that are not finite. Build the store again."
+            )
         return found
 
     def __call__(self, queries: Tensor) -> Tensor:
@@ -81,7 +83,7 @@ def fit(store: Datastore, dim: int, progress: EntryProgress = no_progress) -> Ke
     try:
         return fit_keys((keys for _, keys in key_blocks(store, _BLOCK_ROWS)), store.manifest.dim, dim, progress)
     except FloatingPointError as error:
-        raise DatastoreDamagedError(f"{store.path}: a key is no finite number. See: knnmt verify") from error
+        raise DatastoreDamagedError(f"{store.path}: a key is not a finite number. Run `knnmt verify`") from error
 
 
 def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: EntryProgress = no_progress) -> KeyProjection:
@@ -91,7 +93,7 @@ def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: EntryPr
     scatter = np.zeros((from_dim, from_dim))
     for keys in blocks:
         if not np.isfinite(keys).all():
-            raise FloatingPointError("a key is no finite number")
+            raise FloatingPointError("a key is not a finite number")
         block = keys.astype(np.float64)
         new = len(block)
         shift = block.mean(axis=0) - mean
@@ -136,8 +138,8 @@ def _projected(store: Datastore, projection: KeyProjection, progress: EntryProgr
             keys = projection(_float32(arrays["keys"])).numpy().astype(store.manifest.key_dtype)
         if not np.isfinite(keys).all():
             raise SettingError(
-                f"{store.path}: a projected key is no finite number in {store.manifest.key_dtype}; "
-                "build the store with float32 keys, and reduce that"
+                f"{store.path}: a projected key is not a finite number in {store.manifest.key_dtype}; build the "
+                f"store with float32 keys, and reduce it"
             )
         yield {**arrays, "keys": keys}
         read += len(keys)

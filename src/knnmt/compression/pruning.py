@@ -69,7 +69,7 @@ def prune_known(
         stays = ~known(nearest(store, search, k, progress), _first_choices(store))
         if not stays.any():
             raise SettingError(
-                f"{store.path}: the model knows all of it, so that no entry would stay; leave it as it is"
+                f"{store.path}: the model knows every entry, so no entry would stay; do not prune this store"
             )
         _copy_projection(store, directory)
         return publish(directory, output, store.manifest, f"plac:k={k}", _kept(store, stays, None))
@@ -88,7 +88,8 @@ def require_scores(store: Datastore) -> None:
     """Refuse a store whose entries do not say how likely the model found them."""
     if any(name not in segment.arrays for segment in store.segments for name in SCORES):
         raise SettingError(
-            f"{store.path}: does not hold what the model itself says of its entries: an earlier version built it. Run "
+            f"{store.path}: lacks the model's own probabilities of its entries, because an earlier version built "
+            f"it. Run "
             f"`knnmt upgrade {quoted(store.path)}`"
         )
 
@@ -113,9 +114,7 @@ def nearest(store: Datastore, search: Search, k: int, progress: EntryProgress = 
     neighbours, live = np.concatenate(blocks), np.concatenate(live_ids)
     places = np.searchsorted(live, neighbours).clip(max=len(live) - 1)
     if (live[places] != neighbours)[neighbours >= 0].any():
-        raise SettingError(
-            f"the search found entries that {store.path} does not have, or no longer has: index it again"
-        )
+        raise SettingError(f"the search found entries that {store.path} does not have: index the store again")
     return np.where(neighbours < 0, -1, places)
 
 

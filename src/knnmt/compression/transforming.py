@@ -1,6 +1,6 @@
-"""What all transforms share: reading the live keys of a store by blocks, and making a new store in one step.
+"""What all transforms share: reading the live keys of a store in blocks, and making a new store in one step.
 
-Killed, it leaves `OUTPUT.making/` at most; the next run empties that and starts over.
+If interrupted, it leaves at most `OUTPUT.making/`; the next run empties it and starts over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def key_blocks(store: Datastore, rows: int) -> Iterator[tuple[Array, Array]]:
 def making(store: Datastore, output: Path) -> Iterator[Path]:
     """An empty directory, locked, to make `output` in from `store`. If that fails, nothing is left behind."""
     if not store.manifest.live_entries:
-        raise InputError(f"{store.path}: has no entries left to make a store of")
+        raise InputError(f"{store.path}: has no entries left to make a store from")
     empty = replace(store.manifest, segments=(), projection=None)
     with new_store(output, "making") as directory:
         try:

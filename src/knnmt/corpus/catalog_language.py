@@ -1,4 +1,4 @@
-"""The language a PO catalog translates into."""
+"""The target language of a PO catalog."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def catalog_language(header: str | None, name: str, config: ReadingConfig) -> st
         if _asked(directory, config):
             return directory
     raise InputError(
-        f"{name}: expected a catalog that says its language, found neither a Language header nor a language in its "
-        "name or directory. Give it as catalog_language (--catalog-lang)"
+        f"{name}: expected a catalog that states its language, found neither a Language header nor a language in "
+        f"its name or directory. Give it as catalog_language (--catalog-lang)"
     )
 
 

@@ -27,7 +27,7 @@ _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 def read_glossary(path: str | Path, source_language: str = "de", target_language: str = "en") -> Glossary:
     """The terms of a file, in order."""
     path = Path(path)
-    report = ReadingReport(remedy="Repair it: a glossary must be valid as a whole")
+    report = ReadingReport(remedy="Repair it: the whole glossary must be valid")
     config = ReadingConfig(source_language=source_language, target_language=target_language)
     with open_stream(path) as stream:
         head = stream.peek()

@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text, streamed, with the place named when a byte is wrong."""
+"""Lines of UTF-8 text, streamed; an error about a wrong byte names its place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         if len(line) > MAX_LINE_BYTES:
             raise InputError(
                 f"{name}, line {number}: expected lines of text, found one of more than {MAX_LINE_BYTES >> 20} MiB. "
-                "Is it text at all, and are its lines ended by line feeds?"
+                "Is it text, and do its lines end with line feeds?"
             )
         yield line
 

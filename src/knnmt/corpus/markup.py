@@ -1,6 +1,6 @@
 """Units of an XML file, one after the other, in memory that does not grow with the file.
 
-Nothing is fetched and nothing is expanded: external DTDs are not loaded and files that declare entities are refused.
+Nothing is fetched and nothing is expanded: external DTDs are not loaded, and files that declare entities are an error.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def _check_declarations(element: etree._Element, name: str) -> None:
 
 def _entity_error(name: str, entity: str) -> MalformedMemoryError:
     return MalformedMemoryError(
-        f"{name}: declares the entity {entity!r} in its DOCTYPE. Files that declare entities are not read, because "
-        "those can expand without end or pull in other files; write its text out and remove the declaration"
+        f"{name}: declares the entity {entity!r} in its DOCTYPE. knnmt does not read files that declare entities, "
+        f"because entities can expand without end or include other files; replace it by its text "
+        "and remove the declaration"
     )
 
 
@@ -158,7 +159,7 @@ def _elements(
 
 
 class _Held:
-    """Keeps count of what is in memory since the last unit ended, and refuses a file that makes it grow."""
+    """Counts what is in memory since the last unit ended, and raises an error if it grows too large."""
 
     def __init__(self, name: str, units: tuple[str, ...]) -> None:
         self._name = name
@@ -169,7 +170,7 @@ class _Held:
         self._bytes += len(piece)
         self._marks += sum(map(piece.count, (b"<", b"=", b"&")))
         if self._bytes > _MAX_UNIT_BYTES or self._marks > _MAX_MARKS:
-            found = f"{self._bytes >> 10:,} KiB and {self._marks:,} marks without the end of one"
+            found = f"{self._bytes >> 10:,} KiB and {self._marks:,} marks without the end of an element"
             raise MalformedMemoryError(f"{self._name}: {self._expected}, found {found}")
 
     def release(self, element: etree._Element) -> None:
@@ -177,12 +178,14 @@ class _Held:
         around = list(islice(element.iterancestors(), _MAX_DEPTH + 1))
         if len(around) > _MAX_DEPTH:
             raise MalformedMemoryError(
-                f"{self._name}: {self._expected}, found one more than {_MAX_DEPTH} elements deep"
+                f"{self._name}: {self._expected}, found one inside more than {_MAX_DEPTH} elements"
             )
         if self._bytes > _MAX_PIECE_BYTES:  # or they cannot be long
             names = (text for each in around for text in (*each.values(), *each.nsmap.values()))
             if sum(map(len, names)) > _MAX_PIECE_BYTES:
-                raise MalformedMemoryError(f"{self._name}: {self._expected}, found one in elements of huge attributes")
+                raise MalformedMemoryError(
+                    f"{self._name}: {self._expected}, found one inside elements with huge attributes"
+                )
         self._bytes = self._marks = 0
 
 

@@ -1,6 +1,6 @@
-"""Opening a file for reading, whatever it is compressed with, with the file named when that goes wrong.
+"""Opens a file for reading, whatever its compression; errors name the file.
 
-Compression is known by the first bytes, not by the name.
+Compression is recognised by the first bytes, not by the name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _NamedStream(io.RawIOBase):
         view[: len(data)] = data
         self._passed += len(data)
         if self._most is not None and self._passed > self._most:
-            raise InputError(f"{self._name}: has more than {self._most:,} bytes once it is unpacked: divide it")
+            raise InputError(f"{self._name}: has more than {self._most:,} bytes once it is unpacked: split it")
         return len(data)
 
     def close(self) -> None:

@@ -53,8 +53,8 @@ def read_paired(
             if line is None:
                 other = names[1 - names.index(name)]
                 raise MalformedMemoryError(
-                    f"{other}, line {number}: has no partner, {name} ends after line {number - 1}. Expected two files "
-                    "of the same number of lines; check that they belong together"
+                    f"{other}, line {number}: has no partner, because {name} ends after line {number - 1}. "
+                    f"Expected two files with the same number of lines; check that they belong together"
                 )
             if number == 1:
                 refuse_utf16(line, name)

@@ -165,7 +165,7 @@ def _forms(
         report.skip(reason, len(forms))
         return
     if entry.fuzzy:
-        report.note("fuzzy, taken as asked")
+        report.note("fuzzy, included on request")
     used = entry.msgctxt or ""
     named = f"|{' '.join(used.split())}" if used else ""
     is_target = matches(config.target_language, language)
@@ -175,7 +175,7 @@ def _forms(
             report.skip("untranslated")
             continue
         if not message:
-            report.skip("identifier whose text the catalog does not say")
+            report.skip("identifier whose text the catalog does not state")
             continue
         source, target = (message, translation) if is_target else (translation, message)
         yield source, target, origin + named, context

@@ -94,7 +94,7 @@ def _text_pairs(
         raise InputError(f"{first}: is a text file without a partner. {advice}")
     second_stream, found = _open(second, config, files)
     if found != "text":
-        raise InputError(f"{first}: is a text file without a partner, the next file {second} is {found}. {advice}")
+        raise InputError(f"{first}: is a text file without a partner; the next file {second} is {found}. {advice}")
     sides = [(first_stream, origin_name(first)), (second_stream, origin_name(second))]
     if target_comes_first(first, second, config):
         sides.reverse()

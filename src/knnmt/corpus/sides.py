@@ -1,4 +1,4 @@
-"""Warnings where text looks like another language than the one it was said to be: swapped sides above all."""
+"""Warnings about text that seems to be in another language than stated, especially if sides are swapped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SidesCheck:
         if not looks:
             return
         if found == tuple(map(looks_of, asked))[::-1]:
-            advice = f"Is the memory the other way round? {self._turning()}"
+            advice = f"Are its sides swapped? {self._turning()}"
         else:
             advice = "Is it the right file? --source-lang and --target-lang name other languages"
         warnings.warn(
@@ -54,10 +54,10 @@ class SidesCheck:
     def _turning(self) -> str:
         if self._format in ("tsv", "csv"):
             columns = self._config.source_column, self._config.target_column
-            return f"--source-column {columns[1]} --target-column {columns[0]} turns it"
+            return f"--source-column {columns[1]} --target-column {columns[0]} swaps them"
         if self._format == "text":
             return "Name its files in the other order; if their names end in languages, those are wrong"
-        return "The languages that it states are wrong"
+        return "The languages that it states may be wrong"
 
 
 def watched(texts: Iterable[str], language: str) -> Iterator[str]:
@@ -75,4 +75,4 @@ def watched(texts: Iterable[str], language: str) -> Iterator[str]:
 
 def _judge_text(guess: LanguageGuess, language: str) -> None:
     if found := guess.other_than(language):
-        warnings.warn(f"the text looks {found}, and is translated from {language}", LanguageWarning, stacklevel=3)
+        warnings.warn(f"the text looks {found}, but it is translated from {language}", LanguageWarning, stacklevel=3)

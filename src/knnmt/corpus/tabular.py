@@ -72,7 +72,7 @@ class _CsvLines:
         if self.taken > MAX_LINE_BYTES:
             raise MalformedMemoryError(
                 f"{self._name}, line {self.number}: expected a CSV record, found one of more than "
-                f"{MAX_LINE_BYTES >> 20} MiB that has not ended. Is a quotation mark missing before it?"
+                f"{MAX_LINE_BYTES >> 20} MiB without an end. Is a quotation mark missing before it?"
             )
         self._ahead = next(self._lines, None)
         return line

@@ -1,4 +1,4 @@
-"""TMX 1.4, streamed: one pair a unit, in the languages that were asked for."""
+"""TMX 1.4, streamed: one pair for each unit, in the requested languages."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def _chosen(
         report.skip(f"no {config.target_language} in unit besides {config.source_language}")
         return None
     if len(couples) > 1 or max(map(len, sides)) > 2:
-        report.note("unit with several variants of a language, best or first taken")
+        report.note("unit with several variants of a language; the best or first was used")
     (_, source), (_, target) = min(couples, key=lambda couple: (couple[0][0] + couple[1][0], couple))
     if not config.unfinished and MACHINE_TOOL in (variants[each][1].get("creationtool") for each in (source, target)):
-        report.skip("a machine's translation that nobody looked at")
+        report.skip("machine translation without review")
         return None
     return variants[source][1], variants[target][1]
 

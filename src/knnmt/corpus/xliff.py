@@ -1,4 +1,4 @@
-"""XLIFF 1.2 (SDLXLIFF included) and 2.x, streamed: one pair a segment, of segments that somebody finished."""
+"""XLIFF 1.2 (including SDLXLIFF) and 2.x, streamed: one pair for each finished segment."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _sides(
         if not config.unfinished:
             report.skip(f"state {segment.state}")
             return None
-        report.note(f"state {segment.state}, taken as asked")
+        report.note(f"state {segment.state}, included on request")
     return source, target
 
 
@@ -113,7 +113,7 @@ def _direction(unit: etree._Element, config: ReadingConfig, report: ReadingRepor
     if way is None:
         return f"file is {described}", False
     if None in found.values():
-        report.note(f"file is {described}, taken as asked")
+        report.note(f"file is {described}, included on request")
     if way == "swapped":
         report.note(f"file is {described}, sides swapped")
     return None, way == "swapped"

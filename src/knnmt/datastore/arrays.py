@@ -121,7 +121,7 @@ def arrays_in(buffer: Buffer, path: Path) -> dict[str, Array]:
         return {name: _view(buffer, 8 + length, name, placed) for name, placed in header.items()}
     except ValueError as error:
         raise DatastoreDamagedError(
-            f"{path}: expected arrays in the safetensors format, and its header does not say so ({error}). "
+            f"{path}: expected arrays in the safetensors format, but its header is invalid ({error}). "
             "Restore the file, or build the store again."
         ) from error
 

@@ -1,7 +1,7 @@
 """Building a store: slice by slice into `STORE.building/`, then one rename.
 
-Killed at any moment, it leaves no store, and the finished slices; the same call goes on from there. A slice's file is
-named by what is in it, so a changed memory reuses the slices that did not change.
+If interrupted, it leaves no store, but the finished slices; the same call resumes. A slice's file is named by its
+content, so a changed memory reuses the slices that did not change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -36,7 +36,7 @@ from knnmt.datastore.publication import (
 )
 from knnmt.datastore.slices import begin_slice, cut_slices, write_segment
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreExistsError, InputError
+from knnmt.errors import DatastoreExistsError, InputError, KnnmtError
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
@@ -108,9 +108,9 @@ def build(
 ) -> BuildResult:
     """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
 
-    An interrupted build is gone on with, or with `restart` begun anew.
+    An interrupted build is resumed, or with `restart` started again.
 
-    encode: what turns slices into segments; by default this process does
+    encode: turns slices into segments; by default this process does it
     """
     config = config or BuildConfig()
     with new_store(store, "building") as building:
@@ -193,18 +193,33 @@ def new_store(store: Path, suffix: str) -> Iterator[Path]:
     making = store.with_name(f"{store.name}.{suffix}")
     for directory in (making, making / SEGMENTS):
         require_directory(directory)
-    with storage_errors(making):
-        (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
-    with writer_lock(making, moves=True):
-        require_free(store)
-        yield making
+    begun = False
+    try:
+        with storage_errors(making):
+            (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
+        with writer_lock(making, moves=True):
+            require_free(store)
+            begun = True
+            yield making
+    except BaseException:
+        if not begun:
+            _remove_empty(making)
+        raise
+
+
+def _remove_empty(making: Path) -> None:
+    """Remove a directory in which nothing was made yet, unless another process has its lock."""
+    with suppress(KnnmtError, OSError), writer_lock(making, moves=True):
+        (making / SEGMENTS).rmdir()
+        (making / "lock").unlink(missing_ok=True)
+        making.rmdir()
 
 
 def require_free(store: Path) -> None:
     """Refuse a place for a new store where something is."""
     if os.path.lexists(store):
         raise DatastoreExistsError(
-            f"{store}: already there. Add to it with `knnmt add`, or remove it first, or choose another name."
+            f"{store}: already exists. Add to it with `knnmt add`, remove it first, or choose another name."
         )
 
 
@@ -228,7 +243,7 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     )
     check(
         engine.computes_in != "int8",
-        "keys are not computed in int8: an engine in float32 builds the store, and one in int8 can search it",
+        "an engine in int8 cannot compute keys: build the store with float32; int8 can then search it",
     )
     return Manifest(
         model_name=engine.name,

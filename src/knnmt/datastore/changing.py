@@ -1,4 +1,7 @@
-"""What a change of a store writes: sentences that go, and those that come, joined with small segments before them."""
+"""What a change of a store writes:
+
+the sentences that are removed, and those that are added, joined with small segments.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Selection = Callable[[SegmentPair], bool]
 
 @dataclass(frozen=True, slots=True)
 class AmongSources:
-    """A choice among units that have one of these sources, with their accelerators or without: no others are read."""
+    """A selection among units with one of these sources, with or without accelerators; no others are read."""
 
     sources: Collection[str]
     chosen: Selection
@@ -35,7 +38,7 @@ class AmongSources:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A choice among units whose texts or origins hold some characters: segments without these are not read."""
+    """A selection among units whose texts or origins contain some characters; segments without these are not read."""
 
     characters: str
     chosen: Selection
@@ -53,7 +56,7 @@ class Holding:
 def chosen_units(
     segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators
 ) -> Iterator[tuple[int, list[tuple[int, SegmentPair]]]]:
-    """The units of each segment that a choice accepts, with their numbers; the segment by its place."""
+    """The units of each segment that a selection accepts, with their numbers; the segment by its position."""
     # Where accelerators were kept, the hashes of sources have them, and a choice may be of those without.
     hashes = possible_hashes(chosen.sources) if isinstance(chosen, AmongSources) and accelerators == "drop" else None
     for place, segment in enumerate(segments):
@@ -65,7 +68,7 @@ def chosen_units(
 
 
 def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators) -> dict[int, Array]:
-    """All removed sentences of each segment that loses some to a choice, by the segment's place."""
+    """All removed sentences of each segment that loses some to a selection, by the segment's position."""
     removed = {}
     for place, units in chosen_units(segments, chosen, accelerators):
         segment = segments[place]
@@ -76,7 +79,7 @@ def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Acc
 
 
 def _units(segment: Segment, sentences: Array) -> Iterator[tuple[int, SegmentPair]]:
-    """Those of some sentences that are units, no lines of others."""
+    """Those of some sentences that are units, not lines of others."""
     lines = segment.arrays.get("lines")
     return ((each, segment.pair(each)) for each in sentences.tolist() if lines is None or not lines[each])
 
@@ -123,7 +126,7 @@ def write_change(
 def _without(
     directory: Path, record: SegmentRecord, sentences: Array, removed: Array, generation: int
 ) -> SegmentRecord:
-    """The record of a segment once these of its sentences are removed; sentences: those of its entries."""
+    """The record of a segment after these of its sentences are removed; sentences: those of its entries."""
     if not len(removed):
         return record
     number = record.stored.file.partition("-")[0]

@@ -1,8 +1,8 @@
 """Stores of one model made into one, and one store into several. No model runs.
 
-A segment that goes over whole is linked, or copied where the file system cannot link. Of another one, the sentences
-that go over are written anew, so that nothing of the others is in the new store. Small ones are joined. Files are named
-by what they are made of: killed at any moment, the same call goes on, and until all is done there is no new store.
+A whole segment is linked, or copied if the file system cannot link. Otherwise the chosen sentences are written again,
+so that nothing of the others is in the new store. Small segments are joined. Files are named by their content. If
+interrupted, the same call resumes, and until it is done there is no new store.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Piece = tuple[Segment, ...]
 def merge_stores(
     stores: Sequence[Datastore], path: Path, drop_duplicates: bool = False, progress: EntryProgress = no_progress
 ) -> Manifest:
-    """Make one store of several, in their order. What was removed from them does not go over.
+    """Make one store from several, in their order. Removed sentences are left out.
 
     drop_duplicates: leave out units that came before, with the same source and target, as `build` does when told
     progress: is called with the sentences and entries that went over
@@ -95,11 +95,12 @@ def _require_alike(store: Datastore, other: Datastore) -> None:
             )
         if name in ("projection", "transforms", "dim"):
             raise DatastoreMismatchError(
-                f"{cannot}: their keys were changed in different ways ({_made(ours)}, and {_made(theirs)}). Merge the "
+                f"{cannot}: their keys were transformed differently ({_made(ours)}, and {_made(theirs)}). Merge the "
                 "stores that they were made from, and reduce or prune the result."
             )
         raise DatastoreMismatchError(
-            f"{cannot}: expected {name} {expected!r}, found {found!r}. Build it again with the settings of the other."
+            f"{cannot}: expected {name} {expected!r}, found {found!r}. Build it again with the settings of the "
+            f"other store."
         )
 
 
@@ -110,7 +111,7 @@ def _made(manifest: Manifest) -> str:
 
 
 def _came_before() -> Callable[[SegmentPair], bool]:
-    """Whether a pair was asked for already; 8 bytes are remembered of each."""
+    """Whether a pair has occurred before; 8 bytes are remembered for each."""
     seen: set[int] = set()
 
     def came_before(pair: SegmentPair) -> bool:
@@ -128,7 +129,7 @@ def _came_before() -> Callable[[SegmentPair], bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """Which part each sentence goes to. names: of the parts; parts: (sentences,) int32 of each segment, -1 for none"""
+    """The part of each sentence. names: of the parts; parts: (sentences,) int32 of each segment, -1 for none"""
 
     names: tuple[str, ...]
     parts: tuple[Array, ...]
@@ -150,12 +151,13 @@ def split_store(
     pairs: int | None = None,
     progress: EntryProgress = no_progress,
 ) -> list[Path]:
-    """Make stores of the parts of a store, in a new directory, and return their places.
+    """Make stores from the parts of a store, in a new directory, and return their paths.
 
-    by_origin: one for each file that units came from; pairs: else one for each so many units, in their order
-    progress: is called with the sentences and entries that went over
+    by_origin: one for each file that units came from
+    pairs: otherwise one for each so many units, in their order
+    progress: is called with the numbers of copied sentences and entries
     """
-    check(by_origin != (pairs is not None), "say how to split: give either by='origin' or pairs")
+    check(by_origin != (pairs is not None), "choose how to split: give either by='origin' or pairs")
     check(pairs is None or pairs >= 1, f"pairs must be at least 1, got {pairs}")
     require_free(directory)
     division = _by_origin(store.segments) if by_origin else _by_pairs(store.segments, pairs or 1)
@@ -191,7 +193,7 @@ def split_store(
 
 
 def _by_origin(segments: Sequence[Segment]) -> _Division:
-    """A part for each file."""
+    """One part for each file."""
     numbers: dict[str, int] = {}
 
     def part_of(segment: Segment, units: Array) -> list[int]:
@@ -203,7 +205,7 @@ def _by_origin(segments: Sequence[Segment]) -> _Division:
 
 
 def _by_pairs(segments: Sequence[Segment], pairs: int) -> _Division:
-    """A part for each so many units."""
+    """One part for each so many units."""
     count = 0
 
     def part_of(_: Segment, units: Array) -> list[int]:
@@ -218,7 +220,7 @@ def _by_pairs(segments: Sequence[Segment], pairs: int) -> _Division:
 def _divided(
     segments: Sequence[Segment], part_of: Callable[[Segment, Array], list[int]], counted: Callable[[], int]
 ) -> tuple[Array, ...]:
-    """The part of every sentence, from the parts of units: lines go where their unit goes."""
+    """The part of every sentence, from the parts of units: lines go with their unit."""
     divided = []
     for segment in segments:
         live = segment.live_sentences()
@@ -237,7 +239,7 @@ def _divided(
 
 
 def _names_of(files: Sequence[str]) -> list[str]:
-    """A directory's name for each file that units came from, no two the same, whatever the system tells apart."""
+    """A different directory name for each file that units came from, also on systems that ignore case."""
     names: list[str] = []
     taken: set[str] = set()
     for file in files:
@@ -263,7 +265,7 @@ def _make(
         directory = making / SEGMENTS
         pieces = list(_pieces(segments))
         if not pieces:
-            raise InputError(f"{path}: not made, because no sentences are left for it")
+            raise InputError(f"{path}: not made, because there are no sentences for it")
         names = [f"{number:05d}-{_digest(piece)}.safetensors" for number, piece in enumerate(pieces)]
         _clear(directory, names)
         projection = None
@@ -301,7 +303,7 @@ def _supplement(name: str) -> str:
 
 
 def _pieces(segments: Sequence[Segment]) -> Iterator[_Piece]:
-    """Segments of a good size that go over whole, each alone; others as they are joined."""
+    """Large segments as they are; others joined."""
     waiting: list[Segment] = []
     entries = 0
     for segment in segments:
@@ -322,7 +324,7 @@ def _pieces(segments: Sequence[Segment]) -> Iterator[_Piece]:
 
 
 def _digest(piece: _Piece) -> str:
-    """Names a segment by what it is made of."""
+    """Names a segment by its content."""
     digest = hashlib.sha256()
     for segment in piece:
         supplement = segment.record.supplement
@@ -351,7 +353,7 @@ def _write(directory: Path, name: str, piece: _Piece) -> SegmentRecord:
 
 
 def _take_over(place: Path, stored: StoredFile, content: Buffer, origin: Path) -> StoredFile:
-    """Link a file of another store, or copy it. content: its bytes, which are there even if its name is gone by now"""
+    """Link a file of another store, or copy it. content: its bytes, which are available even if the file was removed"""
     new = StoredFile(place.name, stored.bytes, stored.sha256)
     with suppress(OSError):
         if _is_file(place, stored.bytes) and (place.samefile(origin) or stored_as_found(place) == new):
@@ -365,7 +367,7 @@ def _take_over(place: Path, stored: StoredFile, content: Buffer, origin: Path) -
         place.unlink()
     if hashlib.sha256(content).hexdigest() != stored.sha256:
         raise DatastoreDamagedError(
-            f"{origin}: its bytes were altered since it was written. Restore the file, or build the store again; "
+            f"{origin}: the file was altered after it was written. Restore it, or build the store again; "
             "`knnmt verify` lists all problems."
         )
     publish_file(place, lambda file: file.write(content))

@@ -1,7 +1,7 @@
 """Copies of whole stores: to storage behind a URL, and from there into a directory.
 
-In storage, a store is the same files below a URL, of which the manifest comes last: whoever finds one finds all that it
-names. Both ways go on from what is done when they are begun again.
+In storage, a store has the same files below a URL. The manifest is written last, so a store with a manifest is
+complete. If interrupted, both directions resume.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Progress = Callable[[int, int], None]  # is called with bytes that are done, of 
 def copy_store(from_place: str | Path, to_place: str | Path, progress: Progress = lambda _done, _all: None) -> Manifest:
     """Copy a store to a URL, or from one into a new directory, with its settings and its index.
 
-    A gate stays behind: it is trained for a store where that lies.
+    A gate is not copied.
     """
     one, other = str(from_place), str(to_place)
     check(
         is_url(one) != is_url(other),
-        f"expected a directory and a URL such as s3://bucket/place, got {one} and {other}; directories are copied with "
-        "any tool",
+        f"expected a directory and a URL such as s3://bucket/place, got {one} and {other}; copy directories with "
+        f"any other tool",
     )
     if is_url(one):
         return _fetch(Storage(one), Path(other), progress)
@@ -59,8 +59,8 @@ def _publish(store: Path, storage: Storage, progress: Progress) -> Manifest:
         there = b""
     if there and there != content:
         raise DatastoreExistsError(
-            f"{storage.url}: another store is there, or this one as it was. Others may be reading it: choose another "
-            "place, or remove it first."
+            f"{storage.url}: another store, or an earlier state of this one, is there. Others may be reading it: "
+            f"choose another place, or remove it first."
         )
     index = _index_of(_read_if_there(store / INDEXES / INDEX_RECORD))
     named = [(SEGMENTS, each) for each in manifest.files()] + ([(INDEXES, index)] if index else [])
@@ -73,8 +73,8 @@ def _publish(store: Path, storage: Storage, progress: Progress) -> Manifest:
             raise DatastoreDamagedError(f"{store / directory / stored.file}: cannot be read ({error})") from error
         if put != stored:
             raise DatastoreDamagedError(
-                f"{store / directory / stored.file}: not what the store says it is. `knnmt verify` says more. Nothing "
-                "was published."
+                f"{store / directory / stored.file}: differs from what the store records. `knnmt verify` lists all "
+                f"problems. Nothing was published."
             )
         progress(done := done + stored.bytes, total)
     for name in (SETTINGS, f"{INDEXES}/{INDEX_RECORD}"):
@@ -89,7 +89,7 @@ def _fetch(storage: Storage, store: Path, progress: Progress) -> Manifest:
         manifest = manifest_from(storage.read(MANIFEST), storage.url)
     except FileNotFoundError as error:
         raise NotADatastoreError(
-            f"{storage.url}: no datastore there. If one is being copied there, wait until that is done."
+            f"{storage.url}: there is no datastore. If one is being copied there, wait until it is done."
         ) from error
     beside = {name: _small(storage, name) for name in (SETTINGS, f"{INDEXES}/{INDEX_RECORD}")}
     index = _index_of(beside[f"{INDEXES}/{INDEX_RECORD}"])

@@ -1,4 +1,4 @@
-"""Corrections of a store: pairs that take the place of what it holds for the same source."""
+"""Corrections of a store: pairs that replace what it holds for the same source."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def correct(
     add_new: bool = True,
     progress: EntryProgress = no_progress,
 ) -> Correction:
-    """Remove what the store holds for the sources of `pairs` with other targets, and add the pairs: one publication.
+    """Remove what the store holds for the sources of `pairs` with other targets, and add the pairs, in one publication.
 
-    Sources are the same if they differ in white space at most. A source may have several targets: they then take the
-    place together. What the store holds already as it should be stays where it is.
+    Sources are the same if they differ at most in white space. If a source has several targets in `pairs`, all of them
+    are added. Units that are already right stay where they are.
 
-    add_new: add pairs whose source the store does not hold, too
+    add_new: also add pairs whose source the store does not hold
     """
     corrections = list({(plain(pair.source), pair.target): pair for pair in pairs}.values())
     if not corrections:
-        raise InputError("expected pairs to put in the place of others, found none")
+        raise InputError("expected pairs that replace others, found none")
     targets: defaultdict[str, set[str]] = defaultdict(set)
     for pair in corrections:
         targets[plain(pair.source)].add(pair.target)

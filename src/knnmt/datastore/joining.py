@@ -1,8 +1,8 @@
-"""Small additions joined as they come, so that a store of very many of them has few segments.
+"""Joins small additions, so that a store with very many of them has few segments.
 
-An addition is written in one file with the segments before it, from the last one on, while they are at most twice as
-large as what they are joined with. Of those that stay each is then more than twice as large as the next, up to a size
-that is not exceeded: there are few, and an entry is seldom written again. Entries keep their ids and their order.
+An addition is written into one file with the segments before it, from the last one on, as long as they are at most
+twice as large as what they are joined with. Of those that stay, each is then more than twice as large as the next, up
+to a fixed size: there are few, and an entry is seldom written again. Entries keep their ids and their order.
 """
 
 from __future__ import annotations

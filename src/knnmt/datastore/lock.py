@@ -1,4 +1,4 @@
-"""One writer at a time. The system itself gives the lock back when its holder dies, however it dies."""
+"""One writer at a time. The system releases the lock when its holder dies."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ else:
 
 @contextmanager
 def writer_lock(directory: Path, moves: bool = False) -> Iterator[None]:
-    """Hold the writer's lock of a store, or say who does.
+    """Hold the writer's lock of a store, or name its holder in an error.
 
-    moves: the directory is renamed under the lock. Windows refuses that while a file in it is open, so the lock lies
-    beside the directory there, as long as it is held.
+    moves: the directory is renamed under the lock. Windows does not allow that while a file in it is open, so there the
+        lock is beside the directory while it is held.
     """
     beside = moves and sys.platform == "win32"
     path = directory.with_name(f"{directory.name}.lock") if beside else directory / "lock"

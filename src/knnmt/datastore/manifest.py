@@ -1,4 +1,4 @@
-"""The manifest: what a store is and which files it is made of, with a checksum over itself."""
+"""The manifest: a description of a store and the files that it consists of, with a checksum over itself."""
 
 from __future__ import annotations
 
@@ -174,19 +174,19 @@ class Manifest:
         )
 
     def require_engine(self, place: Path, engine: Engine[State]) -> None:
-        """Refuse a model, tokenizer or pair of languages that the keys were not made with."""
+        """Raise an error for a model, tokenizer or language pair with which the keys were not made."""
         name, found = engine.name, engine.fingerprint
         for what, expected, got in (("model", self.model, found.model), ("tokenizer", self.tokenizer, found.tokenizer)):
             if expected != got:
                 raise DatastoreMismatchError(
-                    f"{place}: built with the model {self.model_name!r}; the {what} of {name!r} is another "
-                    f"(expected fingerprint {expected[:12]}, found {got[:12]}). Use the model it was built with, "
+                    f"{place}: built with the model {self.model_name!r}; the {what} of {name!r} differs (expected "
+                    f"fingerprint {expected[:12]}, found {got[:12]}). Use the model it was built with, "
                     "or build the store again with this one."
                 )
         if engine.languages.contradict(self.source_language, self.target_language):
             raise DatastoreMismatchError(
                 f"{place}: built for {self.source_language} to {self.target_language}; {name!r} was loaded for "
-                f"{engine.languages}. Load it for the store's languages, or use a store of these."
+                f"{engine.languages}. Load it for the store's languages, or use another store."
             )
 
     def write(self, path: Path) -> None:
@@ -233,7 +233,7 @@ def checksum(body: dict[str, Any]) -> str:
 
 
 def read_manifest(place: Path) -> Manifest:
-    """The newest state of a store; refused unless it is whole and of a format this version reads."""
+    """The newest state of a store; raise an error unless it is complete and in a format that this version reads."""
     path = place / MANIFEST
     try:
         content = read_regular(path)
@@ -258,19 +258,19 @@ def manifest_from(text: bytes, place: str | Path) -> Manifest:
     if content.get("version") not in READABLE:
         raise DatastoreVersionError(
             f"{place}: written in version {shown(content.get('version'))} of the format; this knnmt reads versions "
-            f"{READABLE[0]} to {READABLE[-1]}. Use the knnmt that fits it, or build the store again with this one."
+            f"{READABLE[0]} to {READABLE[-1]}. Use a knnmt version that reads it, or build the store again."
         )
     if content.pop("checksum", None) != checksum(content):
         raise DatastoreDamagedError(
-            f"{path}: its checksum does not fit its content: it was altered by something other than knnmt. "
-            "Restore it, or build the store again."
+            f"{path}: its checksum does not fit its content, because something other than knnmt altered it. "
+            f"Restore it, or build the store again."
         )
     del content["format"], content["version"]
     try:
         return as_record(Manifest, _with_segments_read(content))
     except ValueError as error:
         raise DatastoreDamagedError(
-            f"{path}: {error}. It was written by something other than knnmt: restore it, or build the store again."
+            f"{path}: {error}. Something other than knnmt wrote it: restore it, or build the store again."
         ) from error
 
 
@@ -278,15 +278,15 @@ def _what_is_there(path: Path) -> str:
     if not path.exists():
         hint = ""
         if path.with_name(f"{path.name}.building").is_dir():
-            hint = " An unfinished build of it is there: run the same `knnmt build` again to go on with it."
+            hint = " There is an unfinished build: rerun the same `knnmt build`; it resumes."
         elif path.with_name(f"{path.name}.merging").is_dir():
-            hint = " An unfinished merge of it is there: run the same `knnmt merge` again to go on with it."
+            hint = " There is an unfinished merge: rerun the same `knnmt merge`; it resumes."
         elif path.with_name(f"{path.name}.making").is_dir():
-            hint = " It is being made, or was when that was stopped: run the same `knnmt reduce` or `prune` again."
-        return f"no datastore there.{hint or ' Make one with: knnmt build MEMORY... -o STORE'}"
+            hint = " It is being made, or making it was interrupted: rerun the same `knnmt reduce` or `prune`."
+        return f"there is no datastore.{hint or ' Make one with: knnmt build MEMORY... -o STORE'}"
     if not path.is_dir():
         return (
-            "expected a datastore, which is a directory; found a file. Of a memory, make one with: "
-            "knnmt build MEMORY... -o STORE"
+            "expected a datastore, which is a directory; found a file. To make a store from a memory: knnmt build "
+            "MEMORY... -o STORE"
         )
     return f"expected a datastore, found a directory without {MANIFEST}."

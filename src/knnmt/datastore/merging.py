@@ -1,4 +1,4 @@
-"""Segments written anew, one or a few at a time: removed sentences left out, small ones joined."""
+"""Rewrites segments, one or a few at a time: removed sentences are left out, and small segments are joined."""
 
 from __future__ import annotations
 

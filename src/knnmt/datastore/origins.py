@@ -1,4 +1,4 @@
-"""Which origins somebody means: `FILE#UNIT` whole, a file by its path or its name, or a pattern."""
+"""Which origins a user means: a whole `FILE#UNIT`, a file by its path or its name, or a pattern."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def origin_test(asked: str) -> Callable[[str], bool]:
 
 
 def close_origins(asked: str, origins: Iterable[str], most: int = 3) -> list[str]:
-    """What somebody may have meant by an origin that is not there: files and names of files, or units of a file."""
+    """Similar origins for one that does not exist: files and names of files, or units of a file."""
     names: dict[str, None] = {}
     for origin in origins:
         file = file_of(origin)

@@ -1,4 +1,4 @@
-"""Which text stands in a store already: what is tuned or scored on text that the store holds says nothing."""
+"""Which text is already in a store: tuning or scoring on text that the store holds means nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The projection of a store with reduced keys, as it lies on disk: what queries go through before they are searched."""
+"""The projection of a store with reduced keys, as stored on disk: queries are projected before they are searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, that are cleared away by their names, and storage trouble said in words."""
+"""Files that appear completely or not at all, clearing files by name, and clear messages about storage problems."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ SCRATCH = r"\.\d+(-[0-9a-f]{8})?"  # what a file's name ends in until it is put 
 
 @contextmanager
 def storage_errors(place: Path, published: bool = False) -> Iterator[None]:
-    """Turn the system's word on a full or unwilling disk into ours; published: after a change took effect."""
+    """Turn the system's errors about a full or read-only disk into ours; published: after a change took effect."""
     try:
         yield
     except OSError as error:
-        advice = "make room" if error.errno in _FULL else "mend that, or choose another place"
+        advice = "make room" if error.errno in _FULL else "solve the problem, or choose another place"
         again = "and rerun the command (a build resumes)"
-        holds = f"Nothing published is touched; {advice}, {again}."
+        holds = f"Published files are unchanged; {advice}, {again}."
         if published:
-            holds = "The change was made, and holds: do not run the command again. The next one clears what is left."
+            holds = "The change was made: do not rerun the command. The next change removes leftovers."
         raise StorageError(f"{place}: cannot be written: {error.strerror or error}. {holds}") from error
 
 
 def sync_directory(directory: Path) -> None:
-    """Make renames in a directory last through a power cut. Windows, where nobody can ask for it, does that itself."""
+    """Make renames in a directory survive a power failure. Windows does this itself."""
     if sys.platform == "win32":
         return
     try:
@@ -71,7 +71,10 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def put_in_place(scratch: Path, path: Path) -> None:
-    """Rename a file, over another one as well. Windows refuses that while the other is open: readers take a moment."""
+    """Rename a file, also over another one.
+
+    Windows does not allow that while the other is open: wait a moment for readers.
+    """
     until = time.monotonic() + _IN_USE_SECONDS
     while True:
         try:
@@ -85,7 +88,7 @@ def put_in_place(scratch: Path, path: Path) -> None:
 
 
 def require_directory(directory: Path) -> None:
-    """Refuse a link in the place of a directory: it could lead anywhere."""
+    """Raise an error for a link in place of a directory: it could lead anywhere."""
     if directory.is_symlink():
         raise DatastoreDamagedError(
             f"{directory}: expected a directory, found a link. Replace the link with its target."

@@ -95,7 +95,7 @@ class ReadableStore:
 
     @classmethod
     def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Self:
-        """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
+        """Open a store. Raise an error for an engine with which it was not built; with `verify`, check every byte."""
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
         store = cls(path, manifest, segments, projection)
@@ -117,7 +117,9 @@ class ReadableStore:
         newer = manifest.generation != self.manifest.generation
         made_for = _made_for(self.manifest, self.projection)
         if _made_for(manifest, projection) != made_for:
-            raise DatastoreMismatchError(f"{self.path}: a store of another model replaced the open one. Open it again.")
+            raise DatastoreMismatchError(
+                f"{self.path}: a store of another model has replaced the open one. Open it again."
+            )
         if manifest != self.manifest:
             self._show(manifest, segments, projection)
         self._read = found
@@ -127,17 +129,17 @@ class ReadableStore:
         return {segment.record: segment for segment in self.segments}
 
     def require_engine(self, engine: Engine[State]) -> None:
-        """Refuse a model that the store was not built with, and keys and values that cannot be of this one."""
+        """Raise an error for a model with which the store was not built, or whose keys and values do not fit."""
         self.manifest.require_engine(self.path, engine)
         *_, dim, vocabulary = _made_for(self.manifest, self.projection)
         if (dim, vocabulary) != (engine.dim, engine.vocabulary_size):
             raise DatastoreDamagedError(
-                f"{self.path}: its keys are of states of {dim} dimensions and its values of {vocabulary:,} tokens; the "
-                f"model it was built with has {engine.dim} and {engine.vocabulary_size:,}. Build the store again."
+                f"{self.path}: its keys have {dim} dimensions and its values {vocabulary:,} tokens; the model that "
+                f"built it has {engine.dim} and {engine.vocabulary_size:,}. Build the store again."
             )
 
     def verify(self) -> Iterator[str]:
-        """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
+        """The problems of the store, one line each: every checksum, and all relations between its arrays."""
         manifest, segments, projection, _ = self._shown
         yield from problems_of(manifest, segments, projection)
         try:
@@ -216,7 +218,7 @@ class ReadableStore:
             return write_tsv(path, self.units())
         if path.suffix == ".tmx":
             return write_tmx(path, self.units(), self.manifest.source_language, self.manifest.target_language)
-        raise SettingError(f"{path}: expected a name that ends in .tmx or .tsv, to know what to write")
+        raise SettingError(f"{path}: expected a name that ends in .tmx or .tsv")
 
 
 def identity(path: Path) -> tuple[int, ...] | None:

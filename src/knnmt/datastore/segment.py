@@ -43,7 +43,7 @@ from knnmt.datastore.postings import POSTINGS, WORDS, posting_arrays
 from knnmt.engine.rows import Rows
 from knnmt.errors import DatastoreDamagedError
 
-_ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all that is wrong."
+_ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all problems."
 MAX_TOKENS = 1 << 24  # of any vocabulary
 SOURCE = ("source_tokens", "source_offsets")
 SCORES = ("log_probabilities", "first_choices")
@@ -201,7 +201,7 @@ class Segment:
         """The array whole, refused if one of them is a token that no model has."""
         tokens: Array = self.arrays["source_tokens"]
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < MAX_TOKENS:
-            raise self.damaged("a source token is one that no model has")
+            raise self.damaged("a source token is outside of every vocabulary")
         return tokens
 
     def words(self) -> dict[str, Array]:
@@ -212,7 +212,7 @@ class Segment:
         sentences, words = found["word_sentences"], found["word_tokens"]
         self.offsets("word_offsets")
         if len(sentences) and not 0 <= sentences.min() <= sentences.max() < self.record.sentences:
-            raise self.damaged(f"a word occurs in none of its {self.record.sentences} sentences")
+            raise self.damaged(f"a word has a sentence that is not one of its {self.record.sentences}")
         if not ascending(words, each_once=True):
             raise self.damaged("its words are not in order")
         return found
@@ -235,7 +235,7 @@ class Segment:
     def gone_sentences(self) -> Array:
         """The removed sentences, refused unless there are such."""
         if len(self.removed) and not 0 <= self.removed.min() <= self.removed.max() < self.record.sentences:
-            raise self.damaged(f"a removed sentence is none of its {self.record.sentences}")
+            raise self.damaged(f"a removed sentence is not one of its {self.record.sentences}")
         return self.removed
 
     def live_sentences(self) -> Array:

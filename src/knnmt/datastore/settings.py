@@ -1,7 +1,7 @@
-"""What is remembered with a store besides its content: estimated and tuned settings, in `STORE/settings.json`.
+"""Estimated and tuned settings of a store, in `STORE/settings.json`.
 
-It is no part of the store's state: it may be missing, and changing it makes no new generation. A checksum over itself
-tells when something else has changed it; files without one, as earlier versions wrote them, are read all the same.
+They are not part of the store's state: the file may be missing, and changing it makes no new generation. A checksum
+over itself shows whether something else has changed it; files without one, from earlier versions, are read as well.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     content = _read(path)
     if _CHECKSUM in content and content.pop(_CHECKSUM) != checksum(content):
         raise DatastoreDamagedError(
-            f"{path / SETTINGS}: its checksum does not fit its content: something other than knnmt has altered it. "
-            f'Restore it. If you altered it yourself, take the line "{_CHECKSUM}" out of it. Or remove the file: '
+            f"{path / SETTINGS}: its checksum does not fit its content, because something other than knnmt altered it. "
+            f'Restore it. If you altered it yourself, delete the line "{_CHECKSUM}". Or remove the file: '
             f"`knnmt index {quoted(path)}` estimates the settings again, and `knnmt tune` finds better ones."
         )
     return content
@@ -46,7 +46,7 @@ def _read(place: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise DatastoreDamagedError(
-            f"{path}: expected settings in JSON, and they cannot be read ({error}). Correct the file, or remove it: "
+            f"{path}: expected settings in JSON, but they cannot be read ({error}). Correct the file, or remove it: "
             "`knnmt index` estimates the settings again."
         ) from error
     if not isinstance(content, dict):

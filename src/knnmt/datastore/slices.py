@@ -116,8 +116,8 @@ def begin_slice(
         found = passed()
         if found is None:
             raise SettingError(
-                f"a key between {part.origin(0)} and {part.origin(-1)} is no finite number in {key_dtype}; "
-                "build the store with float32 keys"
+                f"a key between {part.origin(0)} and {part.origin(-1)} is not a finite number in {key_dtype}; "
+                f"build the store with float32 keys"
             )
         sentences, positions = part.targets.places()
         return {

@@ -1,7 +1,7 @@
-"""Storage behind a URL, such as s3://bucket/place: files put there whole, and fetched from there against a checksum.
+"""Storage behind a URL, such as s3://bucket/place: files are put there completely, and fetched with a checksum.
 
-`fsspec` speaks to it; which kinds of storage there are depends on what is installed beside (`s3fs`, `gcsfs`, ...). What
-is fetched is not trusted: a file that is longer than it should be, or whose bytes are others, never gets its name.
+`fsspec` accesses it; the kinds of storage depend on the installed packages (`s3fs`, `gcsfs`, ...). Fetched data is not
+trusted: a file that is too long, or has other bytes, never gets its name.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ class Storage:
             raise
         except Exception as error:
             raise StorageError(
-                f"{self.url}/{name}: the storage refused or could not be reached ({type(error).__name__}: "
-                f"{error or 'it said no more'}). Mend that, and run the same command again: it goes on from what is "
-                "done."
+                f"{self.url}/{name}: the storage failed or cannot be reached ({type(error).__name__}: "
+                f"{error or 'no reason given'}). Solve the problem and rerun the command; it resumes."
             ) from error
 
     def has(self, name: str) -> bool:
@@ -75,7 +74,9 @@ class Storage:
         with self._speaking(name), self._files.open(self._path(name), "rb") as file:
             content: bytes = file.read(most_bytes + 1)
         if len(content) > most_bytes:
-            raise DatastoreDamagedError(f"{self.url}/{name}: longer than {most_bytes:,} bytes, which it cannot be")
+            raise DatastoreDamagedError(
+                f"{self.url}/{name}: longer than {most_bytes:,} bytes, so it is not a valid file"
+            )
         return content
 
     def write(self, name: str, content: bytes) -> None:
@@ -119,7 +120,7 @@ class Storage:
                 with self._files.open(self._path(name), "rb") as there:
                     publish_file(path, lambda file: self._checked(there, file, name, stored))
             except FileNotFoundError:
-                self._refuse(name, "it is not there")
+                self._refuse(name, "it does not exist")
 
     def _checked(self, there: Any, file: Any, name: str, stored: StoredFile) -> None:
         digest, left = hashlib.sha256(), stored.bytes
@@ -132,11 +133,11 @@ class Storage:
         if left:
             self._refuse(name, f"it has {stored.bytes - left:,} bytes, not {stored.bytes:,}")
         if digest.hexdigest() != stored.sha256:
-            self._refuse(name, f"its bytes are others (SHA-256 {digest.hexdigest()[:12]}, not {stored.sha256[:12]})")
+            self._refuse(name, f"it has other bytes (SHA-256 {digest.hexdigest()[:12]}, not {stored.sha256[:12]})")
 
     def _refuse(self, name: str, found: str) -> NoReturn:
         raise DatastoreDamagedError(
-            f"{self.url}/{name}: not what its store says it is: {found}. Was it copied whole? Copy it there again"
+            f"{self.url}/{name}: differs from what its store records: {found}. Was it copied completely? Copy it again"
         )
 
     def remove_all(self, directory: str) -> None:

@@ -114,7 +114,7 @@ class Datastore(ReadableStore):
                 if expected != found:
                     raise DatastoreMismatchError(
                         f"{other.path}: cannot be added to {self.path}: expected {name} {expected!r}, found {found!r}. "
-                        "Build it with the model and the settings of the other."
+                        "Build it with the model and the settings of the other store."
                     )
             name = segment.record.stored.file.partition("-")[2].removesuffix(".safetensors")
             added = iter([(name, without_removed(segment))])
@@ -209,8 +209,8 @@ class Datastore(ReadableStore):
         self.require_engine(engine)
         if self.manifest.transforms:
             raise SettingError(
-                f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "
-                "nothing can be added. Add to the store it was made from, and make this one again."
+                f"{self.path}: its keys were transformed after building ({', '.join(self.manifest.transforms)}): "
+                "nothing can be added. Add to the original store, and make this one again."
             )
         if (dtype := engine.computes_in) != self.manifest.compute_dtype:
             raise SettingError(

@@ -1,4 +1,4 @@
-"""Checking a store: every checksum, and everything that must hold between its arrays."""
+"""Checks a store: every checksum, and all relations between its arrays."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
     if lines[:1].any() or (lines > 1).any():
         yield "the lines do not follow units"
     if "log_probabilities" in arrays and not (arrays["log_probabilities"] <= 0).all():
-        yield "a log-probability is above 0, or no number"
+        yield "a log-probability is above 0, or not a number"
     if (arrays.get("first_choices", lines[:0]) > 1).any():
         yield "the first choices are not 0 or 1 each"
     yield from _context_problems(segment)
     try:
         segment.words()
     except DatastoreDamagedError:
-        yield "the words are not in order, or name sentences that it does not have"
+        yield "the words are not in order, or have sentences that do not exist"
     yield from _entry_problems(segment)
     yield from _removal_problems(segment)
     yield from _text_problems(arrays["texts"], arrays["text_offsets"], "text")
@@ -120,7 +120,7 @@ def _source_problems(segment: Segment) -> Iterator[str]:
     if (np.diff(offsets) < 1).any():
         yield "a sentence has no source tokens"
     if ((arrays["source_tokens"] < 0) | (arrays["source_tokens"] >= MAX_TOKENS)).any():
-        yield "a source token is one that no model has"
+        yield "a source token is outside of every vocabulary"
         return
     expected = posting_arrays(arrays["source_tokens"], offsets)
     if any(name in arrays and not np.array_equal(arrays[name], expected[name]) for name in POSTINGS):
@@ -142,10 +142,10 @@ def _removal_problems(segment: Segment) -> Iterator[str]:
     ):
         yield "the removed sentences are not a sorted list of sentences"
     elif counted and (counted.sentences, counted.entries) != (len(removed), int((~segment.live_entries()).sum())):
-        yield "the manifest counts other removed sentences or entries"
+        yield "the manifest has other numbers of removed sentences or entries"
 
 
 def _projection_problems(projection: StoredProjection) -> Iterator[str]:
     for name, array in projection.arrays.items():
         if not np.isfinite(array).all():
-            yield f"{name}: not all are finite numbers"
+            yield f"{name}: not all numbers are finite"

@@ -1,4 +1,4 @@
-"""Checkpoint directories in the Hugging Face layout: where they are, and what their files say."""
+"""Checkpoint directories in the Hugging Face layout: finding them, and reading their files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def find_checkpoint(model: str | Path) -> Path:
         return directory
     if directory.exists():
         raise ModelNotFoundError(
-            f"{model}: expected a checkpoint directory, found a file. Give the directory it lies in."
+            f"{model}: expected a checkpoint directory, found a file. Give the directory of the file."
         )
     name = str(model)
     if isinstance(model, str) and _may_be_on_the_hub(name):
@@ -114,7 +114,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = parse_json(read_regular(path, links=True))  # the hub's cache is made of links
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"{path.parent}: expected a checkpoint with {path.name}, and there is none. "
+            f"{path.parent}: expected a checkpoint with {path.name}, found none. "
             "A checkpoint directory has config.json, model.safetensors (or pytorch_model.bin) and a tokenizer."
         ) from error
     except OSError as error:
@@ -167,15 +167,15 @@ def _weight_files(directory: Path) -> list[Path]:
         if index.is_file():
             places = read_json(index).get("weight_map")
             if not isinstance(places, dict):
-                raise CheckpointError(f"{index}: expected weight_map, the file of each tensor, and there is none")
+                raise CheckpointError(f"{index}: expected weight_map, which names the file of each tensor; found none")
             parts = sorted(set(map(str, places.values())))
             if outside := [part for part in parts if Path(part).name != part]:
                 raise CheckpointError(f"{index}: expected names of files beside it, found {outside[0]!r}")
             missing = [part for part in parts if not (directory / part).is_file()]
             if missing:
-                raise CheckpointError(f"{index}: names {len(parts)} files, of which {', '.join(missing)} are not there")
+                raise CheckpointError(f"{index}: names {len(parts)} files, of which {', '.join(missing)} are missing")
             return [directory / part for part in parts]
-    raise CheckpointError(f"{directory}: expected model.safetensors or pytorch_model.bin, and neither is there")
+    raise CheckpointError(f"{directory}: expected model.safetensors or pytorch_model.bin, found neither")
 
 
 def _load_safetensors(path: Path) -> dict[str, Tensor]:
@@ -195,14 +195,15 @@ def _load_torch(path: Path) -> dict[str, Tensor]:
 
     if torch.__version__ < "2.6":  # before, what was said to be weights alone could still run code (CVE-2025-32434)
         raise CheckpointError(
-            f"{path}: is only read with PyTorch 2.6 or newer, this is {torch.__version__}, which would run code in "
-            "such files. Upgrade PyTorch, or convert the checkpoint to model.safetensors."
+            f"{path}: needs PyTorch 2.6 or newer; this is {torch.__version__}, which would run code in such files. "
+            f"Upgrade PyTorch, or convert the checkpoint to model.safetensors."
         )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken or hostile file can make the reader raise almost anything
         raise CheckpointError(
-            f"{path}: cannot be read as weights alone ({error}). Files that hold more than weights are not loaded; "
+            f"{path}: cannot be read as plain weights ({error}). knnmt does not load files that hold more than "
+            f"weights; "
             "convert the checkpoint to model.safetensors."
         ) from error
     if not isinstance(content, dict):
@@ -272,7 +273,7 @@ def special_tokens(directory: Path, config: Mapping[str, Any]) -> SpecialTokens:
     end, start = token("eos_token_id"), token("decoder_start_token_id")
     if end is None or start is None:
         missing = "eos_token_id" if end is None else "decoder_start_token_id"
-        raise CheckpointError(f"{directory}: {missing} is missing from config.json, and decoding needs it")
+        raise CheckpointError(f"{directory}: {missing} is missing in config.json, but decoding needs it")
     padding = token("pad_token_id")
     return SpecialTokens(end=end, padding=end if padding is None else padding, decoder_start=start)
 

@@ -1,6 +1,6 @@
-"""Forced decoding: what the decoder's state was before each token of a given translation.
+"""Forced decoding: the decoder's state before each token of a given translation.
 
-This is how a datastore gets its (key, value) pairs, and how development text is scored.
+A datastore gets its (key, value) pairs in this way, and development text is scored in this way.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def force(
             raise InputError(f"a {side} of {tokens} tokens does not fit the model's {engine.max_positions} positions")
     if (token := int(target_rows.numbers.max(initial=0))) >= engine.vocabulary_size:
         raise CheckpointError(
-            f"{engine.name}: its tokenizer gives token {token}, and its weights have {engine.vocabulary_size:,}. Check "
+            f"{engine.name}: its tokenizer gives token {token}, but its weights have only "
+            f"{engine.vocabulary_size:,} tokens. Check "
             "that both are from the same checkpoint."
         )
     with torch.inference_mode(), any_shape(engine.device):

@@ -1,4 +1,4 @@
-"""Code that a checkpoint brings with it, which is never run."""
+"""Code that is part of a checkpoint, which is never run."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def explain_refusal(directory: Path, error: Exception) -> None:
 
 def _refusal(directory: Path, found: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{directory}: the checkpoint brings code of its own ({found}), and code of a checkpoint is never run here. "
-        "Use a model of a kind that the installed transformers knows by itself."
+        f"{directory}: the checkpoint contains code ({found}), and knnmt never runs the code of a checkpoint. Use "
+        f"a model that the installed transformers supports without it."
     )

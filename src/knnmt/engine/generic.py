@@ -1,7 +1,9 @@
-"""Any other `AutoModelForSeq2SeqLM` (T5, MADLAD, ...) behind the engine protocol, by `transformers`' own forward pass.
+"""Any other `AutoModelForSeq2SeqLM` (T5, MADLAD, ...) behind the engine protocol, by the forward pass of
+`transformers`.
 
-Slower than our transformer, since every beam has a copy of everything, but the same to decoding and to datastores. The
-output projection is taken out of the model, so that a forward pass ends with its input: the representation.
+It is slower than our transformer, because every beam has a copy of everything, but it is the same for decoding and
+datastores. The output projection is taken out of the model, so that a forward pass ends with its input, the
+representation.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ class GenericEngine:
     def _require_same(self, expected: Tensor, source: list[list[int]], target: Tensor) -> None:
         """Refuse a model that is not understood: the same must follow from the representations, step by step."""
         if not bool(expected.isfinite().all()):
-            raise SettingError(f"{self.name}: gives no numbers in {self.dtype}; use dtype 'bfloat16' or 'float32'")
+            raise SettingError(
+                f"{self.name}: its results in {self.dtype} are not numbers; use dtype 'bfloat16' or 'float32'"
+            )
         state = self.start(self.encode(source))
         steps = [self.step(state, target[:, None, i : i + 1])[:, 0] for i in range(target.shape[1])]
         tolerance = 1e-2 if self.dtype == torch.float32 else 0.25  # half precision rounds logits that far
@@ -196,8 +200,8 @@ def load_transformers_model(directory: Path, model_type: object, device: torch.d
     except (ValueError, KeyError) as error:
         explain_refusal(directory, error)
         raise UnsupportedModelError(
-            f"{directory}: config.json says model_type {model_type!r}, which is no sequence-to-sequence model that the "
-            f"installed transformers knows: {error}"
+            f"{directory}: config.json says model_type {model_type!r}, which the installed transformers does not "
+            f"know as a sequence-to-sequence model: {error}"
         ) from error
     except Exception as error:  # broken files surface there as almost any exception
         raise CheckpointError(f"{directory}: transformers cannot load this checkpoint: {error}") from error

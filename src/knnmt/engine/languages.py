@@ -203,7 +203,7 @@ def _require_stated(side: Literal["source", "target"], asked: str | None, stated
 def _chosen(side: str, asked: str | None, codes: Sequence[str]) -> str:
     if asked is None:
         raise UntoldLanguagesError(
-            f"the model translates between {len(codes)} languages and has to be told which: give --{side}-lang "
+            f"the model has {len(codes)} languages and needs to know which to use: give --{side}-lang "
             f"({side}_lang=), a tag such as de or one of its own codes ({', '.join(codes[:3])}, ...)"
         )
     return require_code(asked, codes, side)

@@ -1,7 +1,7 @@
-"""Device and number format of computation, and a probe that finds out what this machine's CPU is good at.
+"""Device and number format of computation, and a probe that finds the fastest format of this machine's CPU.
 
-float32 is what every CPU computes in unless asked otherwise: products in bfloat16 or int8 are several times faster on
-some CPUs and hundreds of times slower on others. `dtype="auto"` measures it once a machine and remembers the answer.
+Every CPU computes in float32 by default: products in bfloat16 or int8 are several times faster on some CPUs and
+hundreds of times slower on others. `dtype="auto"` measures this once per machine and remembers the result.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def choose_device(device: str | torch.device | None) -> torch.device:
     if chosen.type not in ("cpu", "cuda"):
         raise SettingError(f"device {device!r} is not supported; use 'cpu', 'cuda' or 'cuda:N'")
     if chosen.type == "cuda" and torch.cuda.is_available() and (chosen.index or 0) >= torch.cuda.device_count():
-        raise SettingError(f"device {device!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices")
+        raise SettingError(f"device {device!r} was requested, but there are {torch.cuda.device_count()} CUDA devices")
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError(f"device {device!r} was asked for, but this PyTorch sees no CUDA device; use 'cpu'")
+        raise SettingError(f"device {device!r} was requested, but this PyTorch finds no CUDA device; use 'cpu'")
     return chosen
 
 

@@ -219,8 +219,8 @@ class TransformerEngine:
         most = int(sources.numbers.max(initial=0))
         if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
-                f"{self.name}: its tokenizer gives token {most}, and its weights have "
-                f"{len(self._source_embedding.tokens):,}. Check that both are from the same checkpoint."
+                f"{self.name}: its tokenizer gives token {most}, but its weights have only "
+                f"{len(self._source_embedding.tokens):,} tokens. Check that both are from the same checkpoint."
             )
         return sent(torch.from_numpy(sources.padded(self.special_tokens.padding)), self.device)
 

@@ -1,4 +1,4 @@
-"""Named weights of a checkpoint, taken one by one, with a clear word when one is missing or left over."""
+"""Named weights of a checkpoint, taken one by one, with clear errors for missing and unexpected ones."""
 
 from __future__ import annotations
 
@@ -92,6 +92,6 @@ class Weights:
         left = sorted(set(self._tensors) - self._taken - may_stay)
         if left:
             raise CheckpointError(
-                f"{self._place}: {len(left)} tensors have no place in the model that config.json describes, "
-                f"the first is {left[0]!r}. Check that config.json and the weights are from the same checkpoint."
+                f"{self._place}: {len(left)} tensors do not belong to the model that config.json describes, for "
+                f"example {left[0]!r}. Check that config.json and the weights are from the same checkpoint."
             )

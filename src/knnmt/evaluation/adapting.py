@@ -1,7 +1,8 @@
-"""Adapting to a memory in one go: a store built, indexed, tuned and judged on a part held out, which then goes in too.
+"""Adapting to a memory in one step: a store is built, indexed, tuned and measured on a held-out part, which is then
+added.
 
-Everything happens in `STORE.adapting-DIGEST/`; only a finished store is put in its place. Killed at any moment, the
-same call goes on: what an earlier one finished is found in the unfinished store and not done again.
+Everything happens in `STORE.adapting-DIGEST/`; only a finished store is put in its place. If interrupted, the same call
+resumes: finished work in the unfinished store is not repeated.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def adapt(
     store = Path(store)
     languages = text_languages(model, source_lang, target_lang)
     if isinstance(memories, Plan):
-        check(dev is None, "a plan has its development text: give dev to the plan")
+        check(dev is None, "a plan includes its development text: give dev to the plan")
     else:
         require_free(store)  # before anything is read
         memories = _planned(memories, dev, ReadingConfig(*languages), tell)
@@ -150,7 +151,10 @@ def _adapt(
     if not planned.count:
         raise InputError(f"{place}: not made, because no usable pair was read")
     for other in sorted(place.parent.glob(f"{glob.escape(place.name)}.adapting-*")):
-        abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
+        abandoned = (
+            f"noted      {other} is left from another text or other settings; remove it unless you want to "
+            f"resume that work"
+        )
         tell(f"continued  {other}" if other == work else abandoned)
     with storage_errors(work):
         work.mkdir(parents=True, exist_ok=True)
@@ -242,7 +246,7 @@ class _Making:
             if len(pairs) < MIN_HELD_OUT // 4:
                 self._index()
                 self._tell(
-                    "tuned      not: there is too little text that is new to the store. It uses its estimated settings"
+                    "tuned      no; there is too little text that is new to the store. It uses its estimated settings"
                 )
                 return False
             self._choose(pairs)
@@ -251,7 +255,7 @@ class _Making:
         profiles, default = read_profiles(self.path), default_profile(self.path)
         main = profiles[default or (SEGMENTS if SEGMENTS in profiles else TUNED)]
         chosen = main.config
-        fate = "" if default else "not: the settings estimated from the store stay, no worse: "
+        fate = "" if default else "not used: the settings estimated from the store are no worse and stay: "
         self._tell(
             f"tuned      {fate}k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
             f"{chosen.interpolation_weight:g}, by the likelihood of {main.pairs:,} pairs; "
@@ -300,7 +304,7 @@ class _Making:
         for line in gain.in_words():
             self._tell(line)
         if (certainty := Certainty.of_store(self.path)) is not None:
-            self._tell(f"certainty  measured on {certainty.pairs:,} of these pairs: translations say how sure they are")
+            self._tell(f"certainty  measured on {certainty.pairs:,} of these pairs: translations have a certainty")
         return gain
 
     def put_in(self) -> None:

@@ -1,4 +1,4 @@
-"""COMET from an environment of its own: unbabel-comet pins versions that do not go with ours.
+"""COMET in its own environment, because unbabel-comet pins versions that do not work with ours.
 
 A worker (`comet_worker.py`) runs with that environment's interpreter, and answers over a pipe.
 """
@@ -21,7 +21,7 @@ from knnmt.evaluation.scoring import Score
 DEFAULT_MODEL = "Unbabel/wmt22-comet-da"
 # Without an older setuptools there is no pkg_resources, which a dependency of unbabel-comet 2.2.7 imports.
 RECIPE = "python3 -m venv comet-env && comet-env/bin/pip install unbabel-comet 'setuptools<81'"
-ADVICE = f"COMET runs in an environment of its own. Make one: {RECIPE}; then add --comet-python comet-env/bin/python"
+ADVICE = f"COMET runs in its own environment. Make one with {RECIPE}; then add --comet-python comet-env/bin/python"
 _WORKER = Path(__file__).with_name("comet_worker.py")
 
 
@@ -29,7 +29,7 @@ class Comet:
     """A COMET model, loaded in another process until this is closed.
 
     python: the interpreter of an environment with unbabel-comet
-    model: a name that unbabel-comet downloads, or a checkpoint (…/checkpoints/model.ckpt, hparams.yaml above it)
+    model: a name that unbabel-comet downloads, or a checkpoint (…/checkpoints/model.ckpt, with hparams.yaml above it)
     """
 
     def __init__(self, python: str | Path, model: str = DEFAULT_MODEL) -> None:
@@ -107,8 +107,8 @@ class Comet:
         if not line:
             status = self._process.wait()
             raise CometError(
-                f"the COMET process of {self._python} ended with status {status} before it answered. Its last words:\n"
-                f"{self._last_words()}\nStatus -9 or 137 is often too little memory: take a smaller model."
+                f"the COMET process of {self._python} ended with status {status} before it answered. Its last output:\n"
+                f"{self._last_words()}\nStatus -9 or 137 often means too little memory: use a smaller model."
             )
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
@@ -124,7 +124,7 @@ class Comet:
                 "which needs the network the first time (some need `huggingface-cli login`), or the path of a "
                 "checkpoint, …/checkpoints/model.ckpt with hparams.yaml a directory above"
             )
-        return f"COMET failed while scoring: {why}. Its last words:\n{self._last_words()}"
+        return f"COMET failed while scoring: {why}. Its last output:\n{self._last_words()}"
 
     def _last_words(self) -> str:
         self._complaints.seek(0)

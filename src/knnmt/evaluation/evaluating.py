@@ -27,7 +27,7 @@ from knnmt.evaluation.systems import System, gather_systems
 from knnmt.evaluation.systems_as_tasks import run_systems_on
 from knnmt.translator.translator import Translator
 
-_KNOWN = "its source stands in a store"
+_KNOWN = "its source is in a store"
 
 
 def evaluate(
@@ -69,7 +69,7 @@ def evaluate(
     """
     check(
         cluster is None or not isinstance(model, Translator),
-        "workers of a cluster load the model by themselves: give its name or directory instead of a translator",
+        "workers of a cluster load the model themselves: give its name or directory instead of a translator",
     )
     paths = [datastores] if isinstance(datastores, str | Path) else datastores
     systems = gather_systems(list(map(Path, paths)), systems, base)

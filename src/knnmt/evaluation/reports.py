@@ -19,7 +19,7 @@ _HEADER = ["system", "BLEU", "±", "p", "chrF", "±", "p", "COMET", "searches", 
 
 @dataclass(frozen=True, slots=True)
 class SystemReport:
-    """A system with its hypotheses' scores; `comet` is None where it was not measured."""
+    """A system with its hypotheses' scores; `comet` is None if it was not measured."""
 
     run: Run
     scores: Scores
@@ -143,8 +143,8 @@ class Report:
     def _remarks(self) -> list[str]:
         total = len(self.text.segments)
         remarks = [
-            f"Warning: the source of {len(each.sources):,} of {total:,} segments stands in {store} "
-            f"({len(each.pairs):,} with the same target), which flatters the scores of systems with it. --skip-known "
+            f"Warning: the source of {len(each.sources):,} of {total:,} segments is in {store} "
+            f"({len(each.pairs):,} with the same target), which favours systems with this store. --skip-known "
             "leaves them out for all systems."
             for store, each in self.known.items()
             if each.sources and not self.skipped_known
@@ -153,8 +153,8 @@ class Report:
             remarks.append(f"COMET {NOT_MEASURED}: {self.no_comet}")
         if len(self.systems) > 1:
             remarks.append(
-                "± is half of the 95 % interval; p is how often chance alone makes a difference from "
-                f"{self.systems[0].run.name} as large as the one found (paired bootstrap)."
+                "± is half of the 95 % interval; p is the probability that chance alone makes as large a "
+                f"difference from {self.systems[0].run.name} (paired bootstrap)."
             )
         return remarks
 

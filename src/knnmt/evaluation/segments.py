@@ -1,4 +1,4 @@
-"""The text of an evaluation: sources with references, which half of them, and what was left out."""
+"""The text of an evaluation: sources with references, the chosen half, and what was left out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Half = Literal["all", "report", "tune"]
 HALVES: dict[Half, str] = {
     "all": "all of the text",
     "report": "the half for reports; the other one is for tuning",
-    "tune": "the half for tuning: these figures choose settings, and are not to be published",
+    "tune": "the half for tuning: these figures are for choosing settings; do not publish them",
 }
 
 
@@ -30,8 +30,8 @@ HALVES: dict[Half, str] = {
 class EvaluationText:
     """Segments with references.
 
-    name: the files they came from
-    left_out: how many were read and not taken, by reason
+    name: the files that they came from
+    left_out: how many were read but left out, by reason
     """
 
     segments: list[SegmentPair]
@@ -75,12 +75,12 @@ def read_pairs(memory: Path, config: ReadingConfig, half: Half = "all") -> Evalu
 
 def given_pairs(pairs: Iterable[SegmentPair], half: Half = "all") -> EvaluationText:
     """Pairs that somebody has, whose targets are the references."""
-    return _half_of(list(pairs), "the pairs given", half, ReadingReport())
+    return _half_of(list(pairs), "the given pairs", half, ReadingReport())
 
 
 def _half_of(pairs: list[SegmentPair], name: str, half: Half, report: ReadingReport) -> EvaluationText:
     check(half in HALVES, f"half must be one of {', '.join(HALVES)}, got {half!r}")
     tuning, reporting = halves(pairs)
     chosen = {"all": pairs, "report": reporting, "tune": tuning}[half]
-    check(len(chosen) > 0, f"{name}: holds no segment to evaluate (of {HALVES[half]})")
+    check(len(chosen) > 0, f"{name}: has no segment to evaluate (in {HALVES[half]})")
     return EvaluationText(chosen, name, half, Counter(report.skipped))

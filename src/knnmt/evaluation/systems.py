@@ -1,4 +1,4 @@
-"""Systems to compare: the model alone, or the model with a store and settings of its own, each under a name."""
+"""Systems to compare: the model alone, or the model with a store and its own settings, each with a name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class System:
     """A way to translate that is compared with others.
 
     datastore: None for the model alone
-    exact: search every key, whatever index there is
-    chat: a large language model instead of ours; it is shown segments of the datastore
+    exact: search every key, even if there is an index
+    chat: a large language model instead of ours; it gets segments of the datastore as examples
     """
 
     name: str
@@ -64,9 +64,11 @@ def parse_system(text: str) -> System:
         try:
             setting, settings[setting] = parsed(key, value)
         except LookupError:
-            raise SettingError(f"{text}: no setting {key!r}; there are exact, {', '.join(spelled())}") from None
+            raise SettingError(
+                f"{text}: there is no setting {key!r}; the settings are exact, {', '.join(spelled())}"
+            ) from None
         except ValueError:
-            raise SettingError(f"{text}: {value!r} is no value for {key}") from None
+            raise SettingError(f"{text}: {value!r} is not a value of {key}") from None
     place = Path(first)
     return System(name or with_store(place).name, place, "exact" in others, RetrievalSettings(**settings))
 
@@ -78,7 +80,7 @@ def _parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System
         key, equals, value = other.partition("=")
         if key not in ("model", "examples", "store") or not equals or key in given:
             raise SettingError(
-                f"{text}: {other!r} is none of model=NAME, examples=N and store=STORE; an endpoint takes each once"
+                f"{text}: {other!r} is not one of model=NAME, examples=N and store=STORE, each given once"
             )
         given[key] = value
     place = given.get("store")
@@ -86,7 +88,7 @@ def _parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System
     try:
         examples = int(given.get("examples", usual))
     except ValueError:
-        raise SettingError(f"{text}: {given['examples']!r} is no number of examples") from None
+        raise SettingError(f"{text}: {given['examples']!r} is not a number of examples") from None
     if (examples > 0) != (place is not None):
         raise SettingError(f"{text}: examples come from a memory: give store=STORE and examples=N, or neither")
     chat = ChatSettings(url, given.get("model", ""), examples)

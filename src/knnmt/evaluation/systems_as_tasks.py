@@ -1,7 +1,7 @@
-"""Systems of an evaluation as tasks of a cluster: each is run by one worker, as `run_systems` runs it.
+"""Systems of an evaluation as tasks of a cluster: one worker runs each, as `run_systems` does.
 
-A worker that dies costs the system that it was at. With a directory, which all machines must see, what is done stays
-there, and neither a new driver nor another worker does it again.
+If a worker dies, its system runs again. With a directory, which all machines must see, finished systems are kept, and
+neither a new driver nor another worker repeats them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from knnmt.translator.translator import Translator
 
 @dataclass(frozen=True, slots=True)
 class SystemTask:
-    """What a worker has to know: the text and how it is translated, and how the model is loaded.
+    """What a worker needs: the text, how to translate it, and how to load the model.
 
-    model: its name or directory; fingerprint: of its weights, for another machine may have others under that name
+    model: its name or directory
+    fingerprint: of its weights, because another machine may have other weights under that name
     """
 
     sources: tuple[str, ...]
@@ -41,7 +42,7 @@ class SystemTask:
 
 @dataclass(frozen=True, slots=True)
 class SystemDone:
-    """A system's run, what the worker computes on, and what it was warned of."""
+    """A system's run, the worker's machine, and the warnings."""
 
     run: Run
     machine: str
@@ -52,8 +53,8 @@ def run_system(task: SystemTask, system: System) -> SystemDone:
     """Run a system in a worker."""
     if task.directory is not None and not task.directory.is_dir():
         raise StorageError(
-            f"{task.directory}: expected the directory that the evaluation made, and a worker does not see it. Give a "
-            "place on a file system that all machines share, or no --output."
+            f"{task.directory}: a worker does not see this directory, which the evaluation made. Put --output on a "
+            f"file system that all machines share, or leave it out."
         )
     translator = _translator(task.model, task.device, task.dtype, task.threads, *task.languages)
     found = translator.engine.fingerprint.model

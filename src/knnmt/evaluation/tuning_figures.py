@@ -1,4 +1,4 @@
-"""The figure of a tuning: what k and T do to the loss, and what the cache, shorter keys and a faster search cost."""
+"""The figure of a tuning: the loss by k and T, and the cost of the cache, of shorter keys and of a faster search."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw_tuning(
             panel = next(axes)
             panel.plot(across, [each.loss for each in offs], marker=".")
             panel.axhline(limit, color="grey", linewidth=0.8, linestyle="--")
-            panel.set(xlabel=label, ylabel="nats a token lost")
+            panel.set(xlabel=label, ylabel="loss in nats per token")
             if offs is caches:
                 for each, place in zip(caches, across, strict=True):
                     above = {"xytext": (0, 5), "textcoords": "offset points", "rotation": 60, "fontsize": 7}
@@ -46,5 +46,5 @@ def draw_tuning(
 def _draw_settings(panel: Any, tuned: Tuned) -> None:
     for k, curve in tuned.curves.items():
         panel.plot([temperature for temperature, _ in curve], [loss for _, loss in curve], label=f"k {k}")
-    panel.set(xscale="log", xlabel="temperature", ylabel="nats a token at the best fixed λ")
+    panel.set(xscale="log", xlabel="temperature", ylabel="nats per token at the best fixed λ")
     panel.legend(fontsize=7)

@@ -1,6 +1,6 @@
-"""The steps of tuning a store: settings by likelihood, compared with what was there, confirmed by BLEU, and saved.
+"""The steps of tuning a store: settings by likelihood, compared with the present ones, confirmed by BLEU, and saved.
 
-`knnmt tune`, `knnmt adapt` and Python's `tune` and `adapt` all choose by `StoreTuning`.
+`knnmt tune`, `knnmt adapt` and Python's `tune` and `adapt` all use `StoreTuning`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TuningResult:
 
 
 class StoreTuning:
-    """The steps from a store and development text to profiles; `tell` hears of each."""
+    """The steps from a store and development text to profiles; `tell` is called with messages about each."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class StoreTuning:
         if self._before is None:
             return tuned, None
         compared = Compared.of(self._before, tuned, self._positions, self.reported)
-        fate = "tuned settings are better" if compared.improves else "what was there is no worse and stays"
+        fate = "tuned settings are better" if compared.improves else "the present settings are no worse and stay"
         self._tell(f"compared    {fate}: {compared.in_words}\n")
         return tuned if compared.improves else replace(self._before, cache=None), compared
 
@@ -245,11 +245,11 @@ class StoreTuning:
     def _by_bleu(self, configs: Sequence[RetrievalConfig]) -> tuple[RetrievalConfig, bool]:
         """The settings with the best BLEU, and whether they were there."""
         scored = min(self._config.scored_pairs, len(self._text.tuning))
-        self._tell(f"confirming  on {scored:,} of the pairs that tune")
+        self._tell(f"confirming  on {scored:,} of the tuning pairs")
         scores = [each.bleu for each in self._score(self._text.tuning, configs)]
         best = configs[scores.index(max(scores))]
         stays = best in self._present()
-        self._tell(f"chosen      {best.signature()}{', which was there and stays' if stays else ''}\n")
+        self._tell(f"chosen      {best.signature()}{', the present settings' if stays else ''}\n")
         return best, stays
 
     def _score(self, pairs: Sequence[SegmentPair], configs: Sequence[RetrievalConfig | None]) -> list[Scored]:
@@ -291,7 +291,7 @@ class StoreTuning:
             )
         if chosen is None:
             limits = f"{most_lost:g} nats" + ("" if most_bleu is None else f" and {most_bleu:g} BLEU")
-            self._tell(f"cache       no τ saves searches and holds {limits}: no profile with a cache\n")
+            self._tell(f"cache       no τ saves searches and keeps {limits}: no profile with a cache\n")
             return offs, None
         self._tell(
             f"cache       τ {chosen.threshold:.4g} saves {chosen.saved:.0%} of the searches of {len(some)} pairs "
@@ -357,7 +357,7 @@ class StoreTuning:
             own = "".join(f" --{part} {name}" for part, name in self._config.own_parts.items())
             fate = f"to be used with --profile {names[0]}{own}"
         else:
-            fate = f"{names[0]} is not its default: `--profile {names[0]}` would make it that"
+            fate = f"{names[0]} is not its default: `--profile {names[0]}` would make it the default"
         write_profiles(self._store, profiles, found.default)
         saved = [name for name in found.profiles if name in profiles]
         self._tell(f"saved       profiles {', '.join(saved)} with {self._store}; {fate}")
@@ -376,4 +376,4 @@ class StoreTuning:
             )
             return
         found.save(self._store)
-        self._tell(f"certainty   measured on {found.pairs:,} pairs: translations say how sure they are")
+        self._tell(f"certainty   measured on {found.pairs:,} pairs: translations have a certainty")

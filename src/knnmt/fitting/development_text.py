@@ -1,4 +1,4 @@
-"""Development text as it is read: divided into what settings are chosen on and what is reported."""
+"""Development text, divided into the part for choosing settings and the reported part."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MAX_PAIRS = 1000  # most that tune, and most that are reported
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentText:
-    """Pairs to choose settings on, and pairs to report.
+    """Pairs for choosing settings, and pairs to report.
 
-    name: what they come from, such as a file
+    name: their source, such as a file
     """
 
     name: str
@@ -50,7 +50,7 @@ def read_development(
     """
     from knnmt.datastore.overlap import overlap  # which brings NumPy, and the command line is to start at once
 
-    name, report = "the pairs given", ReadingReport()
+    name, report = "the given pairs", ReadingReport()
     if isinstance(development, str | Path):
         name, manifest = str(development), store.manifest
         reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
@@ -70,6 +70,6 @@ def read_development(
     if not tuning or not reported:
         raise InputError(f"{name}: {len(usable)} pairs are too few to tune and report on; give more, or --all-dev")
     text = DevelopmentText(name, spread(tuning, most), spread(reported, most))
-    other = "the same are reported" if all_dev else f"{len(text.reported):,} others are reported"
-    tell(f"development {len(text.tuning):,} pairs of {name} tune; {other}")
+    other = "the same pairs are reported" if all_dev else f"{len(text.reported):,} others are reported"
+    tell(f"development {len(text.tuning):,} pairs of {name} for tuning; {other}")
     return text

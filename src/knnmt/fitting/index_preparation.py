@@ -1,4 +1,4 @@
-"""Making a store ready for use: settings that fit it, and an index that is faithful and fast."""
+"""Makes a store ready for use: fitting settings, and an index that is faithful and fast."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def prepare(
         raise InputError(f"{store.path}: has no entries left to prepare a search of")
     if development and not (development := overlap(store, development).new):
         raise InputError(
-            f"{store.path}: it holds the source of every development pair; give text that it does not hold"
+            f"{store.path}: the store holds the source of every development pair; give text that it does not hold"
         )
     entries = Entries(store)
     projection = KeyProjection.of(store)

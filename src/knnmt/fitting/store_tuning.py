@@ -1,4 +1,4 @@
-"""How short keys may be, and how faithful a search must be, by what each costs in likelihood of development text."""
+"""How short keys may be, and how faithful a search must be, by their cost in likelihood of development text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BLOCK_ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class DimensionTradeOff:
-    """Keys of `dim` dimensions: the part of the keys' variance that is kept, and nats a token lost against all."""
+    """Keys of `dim` dimensions: the share of the keys' variance that is kept, and the loss in nats per token."""
 
     dim: int
     variance: float
@@ -45,7 +45,7 @@ class SearchTradeOff:
     """An index with some settings.
 
     fidelity: of the 8 nearest, as `knnmt index` measures it
-    loss: nats a token lost against exact search, with the settings' own k
+    loss: nats per token against exact search, with the settings' own k
     milliseconds: for 40 queries
     """
 
@@ -154,7 +154,7 @@ def advise_on_search(
     proposed = next((each.fidelity for each in offs if each.loss <= most_lost), None)
     index = f"knnmt index {shlex.quote(str(opened.datastore.path))}"
     if not offs:
-        tell("search      exact: nothing is lost\n")
+        tell("search      exact: no loss\n")
     elif proposed is None:
         tell(f"search      every setting loses more than allowed; `{index} --kind exact` loses nothing\n")
     else:

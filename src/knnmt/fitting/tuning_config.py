@@ -1,4 +1,4 @@
-"""What a tuning is asked for: by what it chooses, what it may lose, what it is saved as."""
+"""The settings of a tuning: how it chooses, what it may lose, and under which names it saves."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class TuningConfig:
         for part in self.own_parts:
             refuse_idle(
                 not by_bleu,
-                f"--{part} is for --method bleu; likelihood is computed with the weights that knnmt gives",
+                f"--{part} is for --method bleu; likelihood uses knnmt's own weights",
             )
             check(
                 self.profile != TUNED,
-                f"a profile does not name a {part}: give another --profile than {TUNED}, which commands use unasked",
+                f"a profile does not name a {part}: give another --profile than {TUNED}, which commands use by default",
             )
         check(
             self.combiner not in TRAINED_COMBINERS,
-            f"the combiner {self.combiner} has k, T and λ of its own: `knnmt train-combiner STORE --dev DEV --method "
+            f"the combiner {self.combiner} has its own k, T and λ: `knnmt train-combiner STORE --dev DEV --method "
             f"{self.combiner}` chooses them",
         )
         refuse_idle(self.sample is not None and not self.scores, "--sample is for --confirm or --method bleu")
@@ -74,12 +74,12 @@ class TuningConfig:
         own = "--fast" if self.fast is not None else "--segments"
         refuse_idle(
             (self.fast is not None or self.segments is not None) and (by_bleu or self.dims or self.search),
-            f"{own} tunes k, T and λ by likelihood: --method bleu, --dims and --search are for the other way",
+            f"{own} tunes k, T and λ by likelihood: leave --method bleu, --dims and --search out",
         )
         ways = [
             name for name, given in (("fast", self.fast), ("segments", self.segments), ("whole", self.whole)) if given
         ]
-        check(len(ways) < 2, f"--{' and --'.join(ways)} are different ways to search: give one of them")
+        check(len(ways) < 2, f"--{' and --'.join(ways)} are different kinds of search: give only one of them")
         sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
         check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
         _ = self.names  # which a name that cannot be had is refused by

@@ -1,4 +1,4 @@
-"""Checking what is kept beside a store's content: its index, its settings and profiles, its gate and combiners."""
+"""Checks what is kept beside a store's content: its index, settings, profiles, gate and combiners."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
 
 def notes_beside(store: Datastore) -> Iterator[str]:
     """What cannot be checked, in a store without problems."""
-    unsigned = "has no checksum: an earlier version wrote it, or something else; that it was altered cannot be seen"
+    unsigned = (
+        "has no checksum, because an earlier version or another program wrote it; knnmt cannot tell whether "
+        "it was altered"
+    )
     if not settings_signed(store.path):
         yield f"{store.path / SETTINGS}: {unsigned}. `knnmt index` and `knnmt tune` write one."
     if (store.path / FILE).exists() and not gate_signed(store.path):

@@ -1,4 +1,4 @@
-"""A model that `transformers` loaded: where its output projection stands, and whether a store belongs to it."""
+"""A model that `transformers` loaded: its output projection, and whether a store belongs to it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def output_projection(model: Any) -> nn.Module:
     """The module whose input is a datastore's key and whose output are logits, but for a bias."""
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise UnsupportedModelError(
-            f"{type(model).__name__} is not an encoder-decoder of `transformers`; stores belong to models that read a "
-            "source and write a target. Load one with AutoModelForSeq2SeqLM.from_pretrained."
+            f"{type(model).__name__} is not an encoder-decoder of `transformers`; stores need models with a source "
+            f"and a target. Load one with AutoModelForSeq2SeqLM.from_pretrained."
         )
     # FSMT's `get_output_embeddings` names an embedding that no state ever goes through.
     found = getattr(model.get_decoder(), "output_projection", None) or model.get_output_embeddings()
@@ -68,16 +68,16 @@ class LoadedModel:
         if self._taken_for is not None:
             return self._taken_for
         place = str(getattr(self._model, "name_or_path", ""))
-        way_out = "If these are the weights that the store was built with, say check_model=False."
+        way_out = "If these are the weights that the store was built with, give check_model=False."
         if not place:
             raise DatastoreMismatchError(
-                f"the store belongs to a checkpoint, and this {self.name} was not loaded from one. {way_out}"
+                f"the store belongs to a checkpoint, but this {self.name} was not loaded from one. {way_out}"
             )
         try:
             return fingerprint(find_checkpoint(Path(place) if Path(place).is_dir() else place))
         except ModelNotFoundError as error:
             raise DatastoreMismatchError(
-                f"the store belongs to a checkpoint, and the one that this model came from is gone: {error} {way_out}"
+                f"the store belongs to a checkpoint, but the checkpoint of this model is gone: {error} {way_out}"
             ) from error
 
     def log_probabilities(self, representations: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """`KNNLogitsProcessor`: equations 2 and 3 inside the `generate` of `transformers`.
 
-`generate` hands a processor scores and no states, logits in greedy search and sampling but log-probabilities in beam
-search, and it lets processors of its own (forbidden, forced and penalised tokens) come first. Our own decoding mixes
-first and constrains then. So the mixture is made from what the model itself said, which hooks remember, and what the
-processors before this one added to the model's scores is added to it.
+`generate` gives a processor scores but no states. It gives logits in greedy search and sampling, but log-probabilities
+in beam search, and its own processors (forbidden, forced and penalised tokens) come first. Our own decoding mixes first
+and constrains then. So the mixture is made from the model's own output, which hooks record, and what earlier processors
+added to the model's scores is added to the mixture.
 """
 
 from __future__ import annotations
@@ -105,16 +105,17 @@ class KNNLogitsProcessor:
             retrieval = self._memories.retrieval(self._datastore, replace(self._settings, search="whole"))
         check(
             retrieval.config.fast is None and retrieval.config.segments is None,
-            f"{'Fast kNN-MT' if retrieval.config.fast else 'retrieval by segment'} looks at the source before the "
-            "first step, which no logits processor sees; use a Translator, or other settings (profile='estimated')",
+            f"{'Fast kNN-MT' if retrieval.config.fast else 'retrieval by segment'} needs the source before the "
+            f"first step, which a logits processor does not see; use a Translator, or other settings "
+            "(profile='estimated')",
         )
         return retrieval
 
     def _begin(self, sentences: int, prompt: int) -> None:
         check(
             self._loaded.device == self._device,
-            f"the model was on {self._device} when its KNNLogitsProcessor was made and is on {self._loaded.device} "
-            "now; make the processor after moving it",
+            f"the model was on {self._device} when its KNNLogitsProcessor was made, and is now on "
+            f"{self._loaded.device}; move the model before you make the processor",
         )
         self._memories.refresh([self._datastore])
         self._batch = BatchRetrieval([self._retrieval()] * sentences, self.statistics)
@@ -145,8 +146,7 @@ class KNNLogitsProcessor:
             as_log_probabilities = torch.isclose(scores, log_probabilities, rtol=1e-4, atol=1e-4) & finite
             if not self._given_logits and as_log_probabilities.sum() <= half:
                 raise SettingError(
-                    "the scores that came to KNNLogitsProcessor are not the model's any more: another processor "
-                    "changed most of them. Let KNNLogitsProcessor be the first in logits_processor, and the only one "
-                    "of its kind."
+                    "the scores that reached KNNLogitsProcessor are no longer the model's: another processor "
+                    "changed most of them. Put KNNLogitsProcessor first in logits_processor, and use only one."
                 )
         return logits if self._given_logits else log_probabilities

@@ -1,4 +1,4 @@
-"""Hooks on a model of `transformers`, for what `generate` does not hand to logits processors: states and raw logits."""
+"""Hooks on a model of `transformers` for what `generate` does not give to logits processors: states and raw logits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ModelWatch:
         first = self._length is None
         goes_on = first or self._length == length - 1
         if not goes_on or not self._sentences or rows % self._sentences:
-            raise SettingError(f"a generation began that the model's encoder had no part in. {_WHAT_WORKS}")
+            raise SettingError(f"a generation started without the model's encoder. {_WHAT_WORKS}")
         if not len(states) == len(logits) == 1 or len(states[0]) != rows:
             raise SettingError(
                 f"expected one pass of the model for each step, with {rows} rows; saw {len(logits)} "

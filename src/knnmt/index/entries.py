@@ -1,4 +1,4 @@
-"""The entries of a store as a search needs them: keys by id, values, counts, and which entries are searched for."""
+"""The entries of a store for a search: keys by id, values, counts, and which entries are searched."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Entries:
             (least, most), vocabulary = torch.aminmax(found), self.segments[0].vocabulary
             if not 0 <= int(least) <= int(most) < vocabulary:
                 raise DatastoreDamagedError(
-                    f"{self.path}: the value of an entry is outside the vocabulary of {vocabulary:,}, so that its "
-                    "files were altered since it was built. `knnmt verify` reads every byte of it and says which; "
-                    "build it again, or take a copy."
+                    f"{self.path}: the value of an entry is outside the vocabulary of {vocabulary:,}, so its files "
+                    f"were altered after it was built. `knnmt verify` names the damaged files; build the store "
+                    "again, or restore a copy."
                 )
         return found.view(ids.shape)
 
@@ -86,8 +86,8 @@ class Entries:
     def _score_columns(self) -> RowsInPlace:
         if any("log_probabilities" not in segment.arrays for segment in self.segments):
             raise SettingError(
-                f"{self.path}: does not hold what the model itself says of its entries: an earlier version built it. "
-                "`knnmt upgrade` makes that"
+                f"{self.path}: lacks the model's own probabilities of its entries, because an earlier version "
+                f"built it. `knnmt upgrade` adds them"
             )
         return RowsInPlace([segment.arrays["log_probabilities"][:, None] for segment in self.segments])
 
@@ -237,8 +237,8 @@ class Entries:
         """
         if not bool(measured.isfinite().all()):
             raise DatastoreDamagedError(
-                f"{self.path}: the key of an entry is no finite number, so that its files were altered since it was "
-                "built. `knnmt verify` reads every byte of it and says which; build it again, or take a copy."
+                f"{self.path}: the key of an entry is not a finite number, so its files were altered after it was "
+                f"built. `knnmt verify` names the damaged files; build the store again, or restore a copy."
             )
 
     def first_entry(self, segment: int) -> int:

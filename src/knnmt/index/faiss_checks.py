@@ -1,7 +1,7 @@
-"""What an index that FAISS read from a file must be before it is searched: FAISS itself trusts it.
+"""Checks an index that FAISS read from a file before it is searched, because FAISS itself trusts it.
 
-FAISS checks that the parts of a file fit together. Whether they fit the store, and that every id is one of an entry,
-is checked here, once, in a few milliseconds for a million entries.
+FAISS checks that the parts of a file fit together. These checks make sure that they fit the store, and that every id is
+an entry's. They run once and take a few milliseconds for a million entries.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str | 
 
     recipe: None where nobody knows it; then every part must be one that is checked here
     """
-    strange = "it is of the kind {}, which is not one that knnmt builds"
+    strange = "it is of the kind {}, which knnmt does not build"
     if recipe is None:
         _require(has_known_parts(faiss, index), strange.format(" of ".join(_structure(faiss, index))))
-    _require(index.d == dim, f"it is of {index.d} dimensions, and the store's keys of {dim}")
-    _require(index.ntotal == covered, f"it holds {index.ntotal:,} entries, and its record says {covered:,}")
+    _require(index.d == dim, f"it has {index.d} dimensions, but the store's keys have {dim}")
+    _require(index.ntotal == covered, f"it has {index.ntotal:,} entries, but its record says {covered:,}")
     trained = index.metric_type == faiss.METRIC_L2 and index.is_trained
-    _require(trained, "it was trained for something else, or not at all")
+    _require(trained, "it was not trained, or for something else")
     found = _structure(faiss, index)
     if isinstance(index, faiss.IndexRefine):
         rest = faiss.downcast_index(index.refine_index)
@@ -98,7 +98,7 @@ def _behind_transforms(faiss: Any, index: Any) -> Any:
         dim = each.d_out
     inner = faiss.downcast_index(index.index)
     same = inner.d == dim and inner.ntotal == index.ntotal and inner.is_trained
-    _require(same and inner.metric_type == index.metric_type, "what is behind its transforms does not fit them")
+    _require(same and inner.metric_type == index.metric_type, "the part after its transforms does not fit them")
     return inner
 
 
@@ -164,7 +164,7 @@ def _require_finite(faiss: Any, *vectors: Any) -> None:
     for each in vectors:
         array = faiss.vector_to_array(each)
         finite = np.isfinite(array.view(np.float32) if array.dtype == np.uint8 else array).all()
-        _require(bool(finite), "a number of it is not finite")
+        _require(bool(finite), "it contains a number that is not finite")
 
 
 def _require(condition: bool, problem: str) -> None:

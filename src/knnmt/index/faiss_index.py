@@ -1,7 +1,6 @@
-"""`FaissIndex`: approximate search with FAISS, its best candidates measured again with the store's own keys.
+"""`FaissIndex`: approximate search with FAISS; the best candidates are measured again with the store's own keys.
 
-Ids are entry ids: entries are added in their order, all of them from the first on; removed ones are passed over when
-they are found.
+Ids are entry ids: all entries are added in order from the first on. Removed ones are skipped in the results.
 """
 
 from __future__ import annotations
@@ -348,11 +347,11 @@ def require_readable(kind: Kind, entries: Entries) -> None:
         made = faiss.index_factory(entries.dim, recipe)
     except RuntimeError as error:
         reason = str(error).rpartition("Error: ")[2] or str(error)
-        raise SettingError(f"index kind {kind.name!r}: FAISS makes nothing from {recipe!r} ({reason})") from error
+        raise SettingError(f"index kind {kind.name!r}: FAISS cannot build {recipe!r} ({reason})") from error
     if not has_known_parts(faiss, made):
         raise SettingError(
-            f"index kind {kind.name!r}: of what FAISS makes from {recipe!r}, not every part can be checked when it is "
-            "read from a file. Take Flat, HNSW, or lists (IVF) of Flat, SQ, PQ or RaBitQ, behind linear transforms."
+            f"index kind {kind.name!r}: not every part of {recipe!r} can be checked when it is read from a file. "
+            f"Use Flat, HNSW, or lists (IVF) of Flat, SQ, PQ or RaBitQ, behind linear transforms."
         )
 
 
@@ -377,7 +376,7 @@ def _sample(entries: Entries, count: int, seed: int) -> Array:
 def _numbers(keys: Array, entries: Entries) -> Array:
     """Keys in float32; FAISS makes nothing of those that are no finite numbers."""
     if not np.isfinite(keys).all():
-        raise DatastoreDamagedError(f"{entries.path}: a key is no finite number. See: knnmt verify")
+        raise DatastoreDamagedError(f"{entries.path}: a key is not a finite number. Run `knnmt verify`")
     return _float32(keys)
 
 

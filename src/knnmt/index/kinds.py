@@ -1,4 +1,4 @@
-"""The kinds of FAISS index there are to choose from, and how each is searched unless told otherwise."""
+"""The available kinds of FAISS index, with their default search settings."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ KINDS = {
         ),
         Kind(
             "ivf-panorama",
-            "whole keys in lists, rotated so that a far key is given up early",
+            "whole keys in lists, rotated so that far keys are skipped early",
             lambda entries, dim: f"PCA{dim},IVF{lists_for(entries)},FlatPanorama{_levels(dim)}_64",
             SearchSettings(probes=16, candidates=16),  # measured again, as for flat
             lambda dim: (4 * dim + 36) * 5 // 4 + 8,  # lists are filled up to a multiple of 64
         ),
         Kind(
             "ivf-sq8",
-            "keys of one byte a dimension in lists, the best measured again",
+            "keys of one byte per dimension in lists; the best are measured again",
             lambda entries, _dim: f"IVF{lists_for(entries)},SQ8",
             SearchSettings(probes=16, candidates=32),
             lambda dim: dim + 8,
@@ -155,14 +155,14 @@ KINDS = {
         ),
         Kind(
             "rabitq",
-            "one bit a dimension in lists proposes, the store's keys decide",
+            "codes of one bit per dimension in lists propose; the store's keys decide",
             lambda entries, _dim: f"IVF{lists_for(entries)},RaBitQfs",
             SearchSettings(probes=16, candidates=64),
             lambda dim: dim // 8 + 32,
         ),
         Kind(
             "pq4",
-            "four bits a dimension of reduced keys in lists propose, the store's keys decide",
+            "codes of four bits per dimension of reduced keys in lists propose; the store's keys decide",
             lambda entries, dim: f"PCAR{_reduced(dim)},IVF{lists_for(entries)},PQ{_reduced(dim)}x4fs",
             SearchSettings(probes=24, candidates=32, reach=1.6),
             lambda dim: _reduced(dim) // 2 + 18,

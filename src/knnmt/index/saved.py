@@ -1,7 +1,7 @@
-"""An index beside its store: built, saved, brought up to date, and recognised when it is of another state.
+"""An index beside its store: it is built, saved and updated, and recognised if it belongs to another state.
 
 STORE/indexes/
-  index.json                            what the index is, of which segments; names the file and its SHA-256
+  index.json                            describes the index and its segments; names the file and its SHA-256
   <kind>-g<generation>-<digest>.faiss   immutable, named by what is in it; none for exact search
   lock                                  held by the one process that writes here; the store may change meanwhile
 """
@@ -73,7 +73,7 @@ class SavedIndex:
 
     def __post_init__(self) -> None:
         sound = self.kind == EXACT or could_be_a_kind(self.kind)
-        check(sound, f"no index is called {shown(self.kind)}")
+        check(sound, f"there is no index kind {shown(self.kind)}")
         check(self.generation >= 1, f"generation must be at least 1, got {self.generation}")
         counts = (self.entries, self.trained_entries, self.seed)
         check(min(counts) >= 0, f"entries, trained_entries and seed cannot be negative, got {counts}")
@@ -103,7 +103,7 @@ def read_saved(store: Datastore) -> SavedIndex | None:
         )
     if content.pop("checksum", None) != checksum(content):
         raise DatastoreDamagedError(
-            f"{path}: its checksum does not fit its content: it was altered by something other than knnmt. {advice}"
+            f"{path}: its checksum does not fit its content, because something other than knnmt altered it. {advice}"
         )
     del content["format"], content["version"]
     try:
@@ -215,8 +215,8 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
         if not saved.fits(names) or grown:
             if saved.kind not in KINDS:
                 raise SettingError(
-                    f"{store.path}: its index is of the kind {saved.kind!r}, which is none of knnmt's own. Name yours "
-                    f"again: `knnmt index {store.path} --kind package.module:NAME`"
+                    f"{store.path}: its index is of the kind {saved.kind!r}, which is not one of knnmt's own. Name "
+                    f"your kind again: `knnmt index {store.path} --kind package.module:NAME`"
                 )
             return _build(store, directory, saved.kind, saved.settings, saved.seed, progress, {})
         if len(saved.covers) == len(names):

@@ -1,7 +1,7 @@
 """The source side of a store: the tokens of its sentences' sources, and where each token occurs.
 
-It follows a store that changes: what was put in order for an earlier state is taken over, and what came since lies
-beside it. Of sentences with the same source one stands for all; the others are passed over.
+It follows a changing store: what was sorted for an earlier state is reused, and newer sentences are kept beside it. Of
+sentences with the same source, one stands for all; the others are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 
 _VOCABULARY_STEP = 4096  # vocabularies are counted in such steps: a new token seldom makes one larger
 _MAX_NEWER_TOKENS = 1 << 20  # that are put in order at each addition; more become part of what is there for long
-_DAMAGED = "its postings name sentences that it does not have; `knnmt verify` says all that is wrong with it"
+_DAMAGED = "its postings name sentences that it does not have; `knnmt verify` lists all problems"
 
 Tokenized = Callable[[Segment], dict[str, Array]]
 

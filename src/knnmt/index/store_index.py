@@ -1,6 +1,6 @@
-"""`StoreIndex`: search over a store that lives, which is what the rest of knnmt searches with.
+"""`StoreIndex`: search over a store that changes; the rest of knnmt uses this.
 
-What the saved index covers is searched with it, entries newer than it exactly, and the results are merged.
+Entries that the saved index covers are searched with it, newer ones exactly, and the results are merged.
 """
 
 from __future__ import annotations
@@ -117,15 +117,18 @@ class IndexSnapshot:
             return None
         command = f"`knnmt index {quoted(path)}`"
         if self.damaged is not None:
-            return f"searched exactly, for its index cannot be used: {self.damaged}"
+            return f"searched exactly, because its index cannot be used: {self.damaged}"
         if self.missing is not None:
-            return f"searched exactly, for {self.missing}"
+            return f"searched exactly, because {self.missing}"
         if self.stale and self.entries.entries > _MIN_FELT_ENTRIES:
-            return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
+            return (
+                f"searched exactly, because the index belongs to an earlier state of the store; {command} "
+                f"builds it again"
+            )
         if self.lacks_faiss:
             return (
-                "every key is looked at in every step, for FAISS is not installed: `pip install 'knnmt[faiss]'` and "
-                f"then {command} make it many times as fast"
+                "every key is compared in every step, because FAISS is not installed: `pip install 'knnmt[faiss]'` "
+                f"and then {command} make the search much faster"
             )
         chosen = self.saved is not None and self.saved.stored is None and MISSING not in self.saved.fidelity
         known = self.saved.entries if self.saved and chosen else self.covered
@@ -133,7 +136,7 @@ class IndexSnapshot:
             return None
         if self.approximate is None:
             return f"searched exactly; {command} makes it faster"
-        return f"entries newer than the index are searched exactly; {command} takes them in"
+        return f"entries newer than the index are searched exactly; {command} adds them to the index"
 
 
 class StoreIndex:

@@ -1,1 +1,1 @@
-"""What a translation must hand on unaltered: placeholders, inline codes, numbers, terms."""
+"""What a translation must keep unaltered: placeholders, inline codes, numbers, terms."""

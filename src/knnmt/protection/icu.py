@@ -1,4 +1,4 @@
-"""ICU messages: plural and select arguments, whose branches are translated one by one while all around them stays.
+"""ICU messages: the branches of plural and select arguments are translated one by one; everything around them stays.
 
 {count, plural, =0 {Keine Datei} one {# Datei} other {# Dateien}}
 """

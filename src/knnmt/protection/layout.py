@@ -1,6 +1,6 @@
-"""A text as leaves to translate, and what stands around them: the skeletons of ICU messages, tabs, breaks of lines.
+"""A text as leaves to translate, and the parts around them: the skeletons of ICU messages, tabs, line breaks.
 
-What has no words of its own (placeholders, codes, white space) is no leaf, and stays as it is.
+Parts without words (placeholders, codes, white space) are not leaves, and stay unchanged.
 """
 
 from __future__ import annotations

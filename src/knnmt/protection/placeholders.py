@@ -1,4 +1,4 @@
-r"""What of a plain text is no language: placeholders, entities, escapes, addresses and paths; and its numbers.
+r"""Parts of a text that are not language: placeholders, entities, escapes, addresses and paths; and numbers.
 
     printf, Python      %s %-5d %1$s %(name)s %%           Qt             %1 %L1 %n
     Python, Java, .NET  {0} {name} {0,number} {0:N2} {}    templates      {{x}} {% x %} ${x} #{x} %{x} $(x)
@@ -7,8 +7,8 @@ r"""What of a plain text is no language: placeholders, entities, escapes, addres
     entities, escapes   &amp; &#160; \n \t \u00a0 \"       addresses      https://… www.… name@example.org
     paths               /usr/lib ~/x ./x C:\x \\host\x
 
-A placeholder must come out as it is. Of a number its digits must, and the € or % beside it: how they are grouped and
-where the sign stands differs with the language.
+A placeholder must come out unchanged. A number must keep its digits and the € or % beside it; the grouping of digits
+and the position of the sign depend on the language.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Codes of a source put into its translation: in the same order around the same words, and well nested.
+"""Puts the codes of a source into its translation: in the same order around the same words, and well nested.
 
 The translation is cut into units: words, marks, and placeholders. An alignment says how much of each unit comes from
-each source token. A pair of codes goes around the stretch of units that comes most from what it was around in the
-source; inside of that, the pairs and codes that it held. What stood alone goes where least of what was before it comes
+each source token. A pair of codes goes around the units that come mostly from what it enclosed in the source, with the
+pairs and codes that it contained inside. A single code goes to the place where the least of what preceded it comes
 after it.
 """
 

@@ -1,8 +1,8 @@
-"""Tags in plain text: HTML, XML and the inline elements of XLIFF and TMX, told from words.
+"""Tags in plain text: HTML, XML and the inline elements of XLIFF and TMX, distinguished from words.
 
-In the mode "xml" everything that is written like a tag is one. In "html" and "auto" it must be known to be one: it is
-an element of HTML, or in "auto" of XLIFF or TMX, closes itself, or its other half is there. "<Datei>" in the usage of a
-command is text.
+In the mode "xml", everything that is written like a tag is one. In "html" and "auto" it must be a known element: one of
+HTML, or in "auto" of XLIFF or TMX, or it closes itself, or its other half is there. "<Datei>" in the usage of a command
+is text.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _INTERVALS = (
 _BLOCKS = """\
 Rows are in blocks, so that methods are not confused with indexes.
 
-- **A, as published**: every search is IVFPQ on the CPU (4096 lists if the store has 39 entries for each, otherwise
+- **A, as published**: every search is IVFPQ (4096 lists if the store has 39 entries for each, otherwise
   fewer; 64 codes of 8 bits; 32 probes) with FAISS's approximate distances and no re-ranking. λ is fixed; k and λ come
   from the paper's grid. Batches have 8 sentences. One cache serves the whole batch, keeps hits, and compares the
   decoder's states before a PCA. After pruning, an entry counts once, even if others were merged into it.

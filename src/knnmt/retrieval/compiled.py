@@ -1,7 +1,7 @@
-"""The steps of a batch in compiled code: cache, search, equations 2 and 3 in two calls a step and the search.
+"""The steps of a batch in compiled code: cache, search, and equations 2 and 3 in two calls per step besides the search.
 
-It serves the plain case, which is what most batches are: every sentence with the same store and settings, on the CPU,
-without a gate, a combiner of one's own or evidence (`retriever.steps_for`). It finds what `plain.PlainSteps` finds.
+It serves the plain case, which is the usual one: every sentence with the same store and settings, on the CPU, without a
+gate, a custom combiner or evidence (`retriever.steps_for`). It finds what `plain.PlainSteps` finds.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class CompiledSteps:
         if not sound:
             raise DatastoreDamagedError(
                 f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "
-                "or its index names entries that it does not have. `knnmt verify` reads every byte of it."
+                "or its index names entries that it does not have. `knnmt verify` checks every byte."
             )
         return offsets
 

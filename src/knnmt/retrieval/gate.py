@@ -100,7 +100,7 @@ def check_features(features: Sequence[str]) -> None:
         "n-grams are no longer an input of a gate, because they gained nothing; leave them out",
     )
     for name in features:
-        check(name in FEATURES, f"no input of a gate is called {name!r}; there are {', '.join(FEATURES)}")
+        check(name in FEATURES, f"there is no gate input {name!r}; the inputs are {', '.join(FEATURES)}")
 
 
 class TrainedGate:
@@ -134,7 +134,7 @@ class TrainedGate:
             trained, asked = getattr(record, name), getattr(config, name)
             check(
                 name not in given or math.isclose(trained, asked, rel_tol=1e-3),
-                f"the store's gate was trained for {name} {trained:.5g}, and the call asks for {asked:.5g}: leave "
+                f"the store's gate was trained for {name} {trained:.5g}, but the call asks for {asked:.5g}: leave "
                 f"the setting out, or train another gate: `knnmt train-gate STORE --dev DEV --k {config.k} "
                 f"--temperature {config.temperature:g}`",
             )
@@ -154,7 +154,7 @@ class TrainedGate:
         features = content.get("features")
         if isinstance(features, list) and "ngrams" in features:
             raise DatastoreVersionError(
-                f"{file.path}: trained to look at n-grams, which gained nothing: they are no input any more. "
+                f"{file.path}: was trained with n-grams, which gained nothing and are no longer supported. "
                 f"{file.advice}"
             )
         try:
@@ -164,7 +164,7 @@ class TrainedGate:
         file.require_fit(record, store)
         if len(network.mean) != inputs_of(record.features, store.model_dim):
             raise DatastoreDamagedError(
-                f"{file.path}: its network looks at other inputs than its record says. {file.advice}"
+                f"{file.path}: its network has other inputs than its record says. {file.advice}"
             )
         return cls(network.to(device), record)
 
@@ -175,8 +175,8 @@ def _file(store: Path) -> NetworkFile:
         store / FILE,
         "gate",
         VERSION,
-        f"{store}: has no gate that says which steps to search",
-        f"Train one: `knnmt train-gate {quoted(store)} --dev DEV`.",
+        f"{store}: has no gate",
+        f"Train one with `knnmt train-gate {quoted(store)} --dev DEV`.",
     )
 
 

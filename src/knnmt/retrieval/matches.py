@@ -84,7 +84,7 @@ class SourceMatcher:
     def matches(self, text: str, at_least: int = 50, most: int = 5) -> list[Match]:
         """The segments with the highest scores of `at_least`, the best first, and of equal ones those added last."""
         if not 1 <= at_least <= 100:
-            raise SettingError(f"at_least is a percentage from 1 to 100, not {at_least}")
+            raise SettingError(f"at_least must be a percentage from 1 to 100, got {at_least}")
         if most < 1:
             raise SettingError(f"most must be at least 1, got {most}")
         with self._lock:

@@ -1,6 +1,6 @@
-"""A small network beside a store: one safetensors file with its weights, a record of what it is for, and a checksum.
+"""A small network beside a store: one safetensors file with its weights, a record of its purpose, and a checksum.
 
-Nothing of such a file is trusted: whoever reads one checks that the weights are those of its network.
+Such a file is not trusted: readers check that the weights fit the network.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NetworkFile:
             if not all(each.dtype == torch.float32 and bool(each.isfinite().all()) for each in tensors.values()):
                 raise ValueError("its weights are not all finite numbers in float32")
             if header.get("sha256") is not None and header["sha256"] != _sha256(said, tensors):
-                raise DatastoreDamagedError(f"{self.path}: something other than knnmt has altered it. {self.advice}")
+                raise DatastoreDamagedError(f"{self.path}: something other than knnmt altered it. {self.advice}")
         except FileNotFoundError:
             raise SettingError(f"{self.missing}. {self.advice}") from None
         except UNREADABLE as error:
@@ -84,7 +84,7 @@ class NetworkFile:
     def unreadable(self, error: Exception) -> DatastoreDamagedError:
         """The error that says so."""
         return DatastoreDamagedError(
-            f"{self.path}: expected a {self.kind}, and it cannot be read ({error}). {self.advice}"
+            f"{self.path}: expected a {self.kind}, but it cannot be read ({error}). {self.advice}"
         )
 
     def signed(self) -> bool:
@@ -110,7 +110,8 @@ class NetworkFile:
         for name, trained, found in kinds:
             if trained != found:
                 raise DatastoreMismatchError(
-                    f"{self.path}: trained for a store of {name} {trained}, and this one has {found}. {self.advice}"
+                    f"{self.path}: was trained for a store with {name} {trained}, but this one has {found}. "
+                    f"{self.advice}"
                 )
 
 

@@ -327,8 +327,8 @@ def require_for_segments(store: Datastore) -> None:
     """Refuse a store whose segments lack the tokens of their sources, where nobody can make them."""
     if not has_source_tokens(store):
         raise SettingError(
-            f"{store.path}: retrieval by segment needs the tokens of its sources, which this store was built without. "
-            f"Run `knnmt upgrade {store.path}`, or search it whole (--search whole)"
+            f"{store.path}: retrieval by segment needs the tokens of the sources, which this store lacks. Run "
+            f"`knnmt upgrade {store.path}`, or search the whole store (--search whole)"
         )
 
 
@@ -336,7 +336,7 @@ def require_for_fast(store: Datastore) -> None:
     """Refuse a store that lacks what Fast kNN-MT needs."""
     if not store.manifest.for_fast:
         raise SettingError(
-            f"{store.path}: Fast kNN-MT needs the source side of its sentences, which this store was built without. "
+            f"{store.path}: Fast kNN-MT needs the source side of the sentences, which this store lacks. "
             "Build it again with --for-fast, or translate without --fast"
         )
 

@@ -1,6 +1,6 @@
-"""Gates and combiners of one's own, made by the names that a call gives (`knnmt.extensions`).
+"""Custom gates and combiners, made by the names that a call gives (`knnmt.extensions`).
 
-What is named is called with the open store, the settings and the engine, and gives the gate or the combiner.
+The named object is called with the open store, the settings and the engine, and returns the gate or the combiner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def own_combiner(name: str, store: OpenStore, config: RetrievalConfig, engine: E
 def _made(name: str, group: str, what: str, *given: Any) -> Any:
     make = named(name, group, what)
     sound = callable(make) and takes(make, len(given))
-    check(sound, f"{what} {name!r}: expected a class or a function that is called with (store, config, engine)")
+    check(sound, f"{what} {name!r}: expected a class or function that can be called with (store, config, engine)")
     part = make(*given)
-    check(callable(part), f"{what} {name!r}: made {type(part).__name__}, which is nothing that can be called")
+    check(callable(part), f"{what} {name!r}: made {type(part).__name__}, which cannot be called")
     return part

@@ -1,7 +1,7 @@
-"""Settings saved with a store under names, because the best are others for each method and each domain.
+"""Named settings that are saved with a store, because the best settings differ for each method and each domain.
 
-In `settings.json`: "profiles" maps names to whole settings with where they come from; "default_profile" names the one
-that is used when a call names none.
+In `settings.json`, "profiles" maps names to complete settings with their origin; "default_profile" names the one that
+is used if a call names none.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Profiles:
         """One of them."""
         if name not in self.names():
             raise SettingError(
-                f"{self.store}: no profile {name!r}; it has {', '.join([*self.section, ESTIMATED])}. "
-                "`knnmt tune` makes some"
+                f"{self.store}: has no profile {name!r}; it has {', '.join([*self.section, ESTIMATED])}. `knnmt "
+                f"tune` makes profiles"
             )
         try:
             return as_record(Profile, _spelled_anew(self.section[name]))
@@ -142,8 +142,8 @@ def names_of_tuning(name: str) -> tuple[str, str, str]:
     check_name(name)
     check(
         _tuned_with(name) == name,
-        f"a tuning cannot be called {name!r}: that is what the one called {_tuned_with(name)!r} saves beside its own; "
-        "choose another name",
+        f"a profile of tuning cannot be called {name!r}, because tuning {_tuned_with(name)!r} saves a profile of "
+        f"this name; choose another name",
     )
     return name, f"{name}{_FIXED}", _CACHE[1:] if name == TUNED else f"{name}{_CACHE}"
 

@@ -142,7 +142,7 @@ class RetrievalSettings:
         float | None,
         Description(
             "A fixed weight of the memory, at least 0 and below 1.  [default: a weight that depends on the distance "
-            "of the nearest entries, and fades where the memory has nothing similar]",
+            "of the nearest entries, and fades if the memory has nothing similar]",
             float,
             option="lambda",
             least=0,
@@ -245,7 +245,7 @@ class RetrievalSettings:
     fast: Annotated[
         bool | int | None,
         Description(
-            "Fast kNN-MT: search each sentence in a small store of its own. The store must be built with --for-fast.",
+            "Fast kNN-MT: search each sentence in its own small store. The store must be built with --for-fast.",
             bool,
             read=_number_or_yes,
         ),
@@ -268,9 +268,7 @@ class RetrievalSettings:
             if value is not None:
                 kinds = _kinds()[name]
                 words = " or ".join(dict.fromkeys(_WORDS[kind] for kind in kinds))
-                made = (
-                    f"; a {name} that is made already goes into a `Retrieval`" if name in ("gate", "combiner") else ""
-                )
+                made = f"; put an existing {name} into a `Retrieval`" if name in ("gate", "combiner") else ""
                 check(isinstance(value, kinds), f"{name} must be {words}, got {value!r}{made}")
                 described()[name].check(name, value)
 

@@ -1,4 +1,4 @@
-"""What the searches of a run were: how many rows searched, and what the cache saved."""
+"""Statistics of the searches of a run: how many rows searched, and how many the cache saved."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ class Statistics:
         if self.fast_bytes:
             states, batch = self.fast_states_bytes / 1e6, self.fast_bytes / 1e6
             lines.append(
-                f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped"
+                f"fast         {batch:,.1f} MB at most for the stores of a batch; {states:,.1f} MB of states, mapped"
             )
         if drafts := self.drafts.total():
-            each = f"{self.accepted / drafts:.2f} for each draft, {self.tokens_a_pass:.2f} tokens a pass"
+            each = f"{self.accepted / drafts:.2f} for each draft, {self.tokens_a_pass:.2f} tokens per pass"
             lines.append(f"drafts       {self.accepted:,} of {self.drafted:,} tokens accepted; {each}")
             lengths = ", ".join(f"{length}: {count:,}" for length, count in sorted(self.drafts.items()))
             lines.append(f"by length    {lengths}")
         if self.left_out:
-            lines.append(f"shards       {self.left_out:,} times one did not answer for a sentence")
+            lines.append(f"shards       {self.left_out:,} times a shard did not answer for a sentence")
         return "\n".join(lines)
 
     def count_left_out(self, times: int) -> None:

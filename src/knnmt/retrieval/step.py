@@ -1,4 +1,4 @@
-"""What is known of a step, and who may look at it: gates before the search, combiners after it."""
+"""The state of a step, for gates before the search and combiners after it."""
 
 from __future__ import annotations
 
@@ -139,7 +139,10 @@ def ask_gate(gate: Gate, step: Step) -> tuple[Tensor, Tensor | None]:
     rows = len(step)
     sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows) and found[0].dtype == torch.bool
     sound = sound and (found[1] is None or _shaped(found[1], rows))
-    check(sound, f"a gate gives (rows,) bool, and (rows,) log λ or None, here of {rows} rows; {_named(gate, found)}")
+    check(
+        sound,
+        f"a gate must return (rows,) bool, and (rows,) log λ or None, here for {rows} rows; {_named(gate, found)}",
+    )
     if found[1] is not None:
         _require_numbers(gate, step.states, found[1])
     return found[0], found[1]
@@ -152,7 +155,7 @@ def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tupl
     sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows, k) and _shaped(found[1], rows)
     check(
         sound,
-        f"a combiner gives log-weights (rows, k) and log λ (rows,), here ({rows}, {k}) and ({rows},); "
+        f"a combiner must return log-weights (rows, k) and log λ (rows,), here ({rows}, {k}) and ({rows},); "
         f"{_named(combiner, found)}",
     )
     _require_numbers(combiner, neighbours.distances_sq[:, :1], *found)
@@ -167,7 +170,7 @@ def _require_numbers(part: object, given: Tensor, *found: Tensor) -> None:
     if not type(part).__module__.startswith("knnmt."):
         sound = given.isfinite().all(1)
         nan = any(bool(each[sound].isnan().any()) for each in found)
-        check(not nan, f"{_name(part)} gave NaN for states and distances that are numbers: it should give none")
+        check(not nan, f"{_name(part)} returned NaN for states and distances that are numbers")
 
 
 def _shaped(found: object, *shape: int) -> bool:
@@ -209,7 +212,7 @@ def _is_older(part: Callable[..., Any], name: str, arguments: str, count: int) -
         return False
     check(takes(part, 3), f"a {name} is called with ({arguments}), which this one does not take: {part!r}")
     warnings.warn(
-        f"a {name} that takes three arguments: it is now called with ({arguments}), see docs/contributing.md",
+        f"a {name} with three arguments is deprecated: it is now called with ({arguments}), see docs/contributing.md",
         DeprecationWarning,
         stacklevel=2,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ _UPLOADS = re.compile(
     r"/v1/domains/[^/]+/memories|/v1/documents|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+"
 )
 _PIECE_SECONDS = 30.0  # the longest pause between two parts of a body
+_LEAST_BYTES = 1_000  # of a body in each further second of waiting for it
+_TOO_SLOW = f"send {_LEAST_BYTES:,} bytes or more a second, without a pause of {_PIECE_SECONDS:g} seconds"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DOMAIN = "knnmt.domain"  # the key of the path's domain in the scope of a request
 
@@ -47,31 +50,37 @@ class Guard:
             scope = {**scope, "path": prefixed[2], "raw_path": prefixed[2].encode(), DOMAIN: prefixed[1]}
         is_upload = _UPLOADS.fullmatch(scope["path"]) is not None
         most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
-        try:
-            self._require_host(headers)
-            _require_length(headers, most)
-        except Problem as problem:
-            await problem.answer()(scope, receive, send)
-            return
-        received, coming = 0, True
-
-        async def counted() -> Message:
-            nonlocal received, coming
-            try:
-                async with asyncio.timeout(_PIECE_SECONDS if coming else None):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, f"no more of the body arrived for {_PIECE_SECONDS:g} seconds") from None
-            coming = message.get("more_body", False)
-            received += len(message.get("body", b""))
-            if received > most:  # an exception that FastAPI passes on from where it reads
-                raise HTTPException(413, _too_large(most).message)
-            return message
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":  # no browser may guess another type for an answer
                 MutableHeaders(scope=message).setdefault("x-content-type-options", "nosniff")
             await send(message)
+
+        try:
+            self._require_host(headers)
+            _require_length(headers, most)
+        except Problem as problem:
+            answer = problem.answer()
+            answer.headers["Connection"] = "close"  # where the next request begins is unknown
+            await answer(scope, receive, sent)
+            return
+        received, waited, coming = 0, 0.0, True
+
+        async def counted() -> Message:
+            nonlocal received, waited, coming
+            patience = min(_PIECE_SECONDS, max(0.0, _PIECE_SECONDS + received / _LEAST_BYTES - waited))
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(patience if coming else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"the body stopped or arrived too slowly: {_TOO_SLOW}") from None
+            waited += time.monotonic() - began
+            coming = message.get("more_body", False)
+            received += len(message.get("body", b""))
+            if received > most:  # an exception that FastAPI passes on from where it reads
+                raise HTTPException(413, _too_large(most).message)
+            return message
 
         await self._app(scope, counted, sent)
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from knnmt.errors import (
     DatastoreExistsError,
@@ -98,6 +99,10 @@ def install(app: FastAPI) -> None:
         answer = Problem(error.status_code, _CODES.get(error.status_code, "error"), message).answer()
         answer.headers.update(error.headers or {})
         return answer
+
+    @app.exception_handler(ClientDisconnect)
+    async def _gone(_request: Request, _error: ClientDisconnect) -> JSONResponse:
+        return Problem(499, "gone", "the client hung up").answer()  # nobody reads it, and the log is spared
 
     @app.exception_handler(Exception)
     async def _unforeseen(request: Request, error: Exception) -> JSONResponse:

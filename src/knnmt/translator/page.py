@@ -41,7 +41,7 @@ _PAGE = """<!doctype html>
 <body>
 <header>
 <h1>{title}</h1>
-<p class="hint">The darker a word is shaded, the more of it came from the memory. Select a word to see its
+<p class="hint">The stronger the shade of a word, the more of it came from the memory. Select a word to see its
 segments<span class="keys">; <kbd>←</kbd> <kbd>→</kbd> move, <kbd>Enter</kbd> opens, <kbd>Esc</kbd> closes</span>.</p>
 <p class="legend"><span>model</span><span class="scale" aria-hidden="true"></span><span>memory</span></p>
 </header>

@@ -90,7 +90,7 @@ def test_what_is_stored_is_learned(start_service: StartService, served_store: Pa
 
 
 def test_words_are_aligned_by_attention(tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With attention that looks at the source backwards, words are linked backwards."""
+    """With attention that needs the source backwards, words are linked backwards."""
 
     class Backwards:
         def __init__(self, sources: list[list[int]], targets: list[list[int]]) -> None:

@@ -1,4 +1,4 @@
-"""A measured system's process, seen from outside: started, asked over a pipe, and ended whatever happens."""
+"""The process of a measured system, from outside: it is started, asked over a pipe, and always ended."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class SystemProcess:
         if status < 0:
             memory = "; was there enough memory for all systems at once?" if status == -signal.SIGKILL else ""
             how = f"was ended by {signal.Signals(-status).name}{memory}"
-        return SystemStoppedError(f"system {self.name!r} stopped, its process {how}: {said or 'it said nothing'}")
+        return SystemStoppedError(f"system {self.name!r} stopped, its process {how}: {said or 'it printed nothing'}")
 
 
 def start(system: System, *, threads: int, beam: int, **options: Any) -> SystemProcess:

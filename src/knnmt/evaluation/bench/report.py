@@ -1,4 +1,4 @@
-"""A report of speed as people and programs read it: text, Markdown, JSON."""
+"""A report of speed for people and programs: text, Markdown, JSON."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def _written(report: BenchReport, table: Callable[[_Rows], str], item: str) -> s
     parts = [
         _conditions(report),
         *(f"{warning[0].upper()}{warning[1:]}." for warning in report.text.warnings),
-        "Tokens a second: median, slowest and fastest round; searches saved: of all, and without first steps; "
-        "tokens a pass of the decoder:",
+        "Tokens per second (median, slowest and fastest round); searches saved (of all, and without first steps); "
+        "tokens per pass of the decoder:",
         table(_speed_rows(report)),
-        "Where the time went, milliseconds a token:",
+        "Where the time went, in milliseconds per token:",
         table(_stage_rows(report)),
         "\n".join(f"{item}{name}: {signature}" for name, signature in report.signatures.items()),
     ]

@@ -1,7 +1,7 @@
-"""Generation speed of systems side by side, as in the paper's figures: tokens a second by batch size.
+"""Generation speed of several systems, as in the paper's figures: tokens per second by batch size.
 
-Each system has a process of its own, one works at a time, and all take turns within every round, so that a slow moment
-of the machine hits all of them. A first round, not counted, warms up. What is compared is medians over the rounds.
+Each system has its own process, one works at a time, and all take turns within every round, so that a slow moment of
+the machine affects all of them. A first round warms up and is not counted. Medians over the rounds are compared.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def bench(
     """
     config = config or BenchConfig()
     names = {system.name for system in systems}
-    check(0 < len(names) == len(systems), "expected systems to measure, each with a name of its own")
+    check(0 < len(names) == len(systems), "expected systems to measure, each with a different name")
     check(any(map(str.strip, sources)), "speed needs at least one sentence that is not empty")
     load = load_average()
     names_of_options = ("model", "device", "dtype", "source_lang", "target_lang")

@@ -1,4 +1,4 @@
-"""The text that speed is measured on: what a report says of it, and whether it stands in the stores."""
+"""The text for measuring speed: its description in a report, and whether it is in the stores."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class BenchText:
     @property
     def warnings(self) -> list[str]:
         return [
-            f"warning: {count:,} of {self.sentences:,} sentences stand in {store}, which flatters its cache; "
-            "take others"
+            f"warning: {count:,} of {self.sentences:,} sentences are in {store}, which favours its cache; use "
+            f"other sentences"
             for store, count in self.known.items()
         ]
 

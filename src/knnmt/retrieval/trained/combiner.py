@@ -1,4 +1,7 @@
-"""A trained combiner: a network with what it was trained for, kept in the store's directory as METHOD.safetensors."""
+"""A trained combiner:
+
+a network with the settings of its training, kept in the store's directory as METHOD.safetensors.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class CombinerRecord:
     losses: dict[str, float]
 
     def __post_init__(self) -> None:
-        check(self.method in NETWORKS, f"no method is called {self.method!r}; there are {', '.join(NETWORKS)}")
+        check(self.method in NETWORKS, f"there is no method {self.method!r}; the methods are {', '.join(NETWORKS)}")
         check(1 <= self.k <= MAX_K, f"k must lie between 1 and {MAX_K}, got {self.k}")
         check(1 <= self.dim <= _MAX_DIM, f"dim must lie between 1 and {_MAX_DIM}, got {self.dim}")
         RetrievalConfig(self.k, 0.5, self.temperature)  # which knows what T can be
@@ -87,19 +90,19 @@ class TrainedCombiner:
         check(
             config.fast is None, f"the combiner {record.method} is not for Fast kNN-MT; translate without it, {again}"
         )
-        check(config.gate is None, f"the combiner {record.method} predicts λ, and so does the gate: give one of them")
+        check(config.gate is None, f"the combiner {record.method} and the gate both predict λ: give only one of them")
         for name in ("k", "temperature", "use_counts"):
             trained, asked = getattr(record, name), getattr(config, name)
             check(
                 name not in given or math.isclose(trained, asked, rel_tol=1e-3),
-                f"the store's combiner {record.method} was trained for {name} {trained:.5g}, and the call asks for "
-                f"{asked:.5g}: leave that to the combiner, {again}",
+                f"the store's combiner {record.method} was trained for {name} {trained:.5g}, but the call asks for "
+                f"{asked:.5g}: leave this setting out, {again}",
             )
         same = record.segments == config.segments or not {"segments", "search"} & set(given)
         check(
             same,
-            f"the store's combiner {record.method} was trained for search {_way(record.segments)}, and the call asks "
-            f"for search {_way(config.segments)}: leave that to the combiner, {again}",
+            f"the store's combiner {record.method} was trained for search {_way(record.segments)}, but the call "
+            f"asks for search {_way(config.segments)}: leave this setting out, {again}",
         )
         cache = config.cache if record.segments is None else None
         return replace(
@@ -146,7 +149,7 @@ def combiner_file(store: Path, method: str) -> NetworkFile:
         "combiner",
         _VERSION,
         f"{store}: has no combiner {method}",
-        f"Train one: `knnmt train-combiner {quoted(store)} --dev DEV --method {method}`.",
+        f"Train one with `knnmt train-combiner {quoted(store)} --dev DEV --method {method}`.",
     )
 
 

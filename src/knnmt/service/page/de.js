@@ -10,7 +10,7 @@ export default {
   domain_segment: "1 Segment",
   domain_segments: "{count} Segmente",
   domain_alone: "das Modell allein, ohne Memory",
-  unknown_domain: "Eine Domäne „{domain}“ gibt es hier für Sie nicht. Die Liste enthält die vorhandenen.",
+  unknown_domain: "Es gibt keine Domäne „{domain}“, oder Sie dürfen sie nicht verwenden. Wählen Sie eine aus der Liste.",
   text: "Zu übersetzender Text",
   text_hint: "Strg+Eingabe übersetzt.",
   glossary: "Glossar",

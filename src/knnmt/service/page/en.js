@@ -10,7 +10,7 @@ export default {
   domain_segment: "1 segment",
   domain_segments: "{count} segments",
   domain_alone: "the model alone, without a memory",
-  unknown_domain: "There is no domain “{domain}” for you here. The list has those that there are.",
+  unknown_domain: "There is no domain “{domain}”, or you may not use it. Choose one from the list.",
   text: "Text to translate",
   text_hint: "Ctrl+Enter translates.",
   glossary: "Glossary",
@@ -33,7 +33,7 @@ export default {
   model: "model",
   memory: "memory",
   words_hint:
-    "The darker a word is shaded, the more of it came from the memory. Select a word to see its segments. The arrow keys move between words; Esc closes.",
+    "The stronger the shade of a word, the more of it came from the memory. Select a word to see its segments. The arrow keys move between words; Esc closes.",
   with_memory: "With the memory",
   without_memory: "The model alone",
   same: "the same",
