@@ -186,7 +186,7 @@ def test_verify_looks_at_the_snapshot_even_after_a_compaction(store: Datastore) 
 def test_another_model_is_refused_and_the_right_one_taken(store: Datastore, tiny: TransformerEngine) -> None:
     Datastore.open(store.path, engine=tiny)
     shipped = load_engine(device="cpu")
-    with pytest.raises(DatastoreMismatchError, match=r"the model of 'de-en' is another.*build the store again"):
+    with pytest.raises(DatastoreMismatchError, match=r"the model of 'de-en' differs.*build the store again"):
         Datastore.open(store.path, engine=shipped)
     with pytest.raises(DatastoreMismatchError):
         store.add(some_pairs(1), shipped)

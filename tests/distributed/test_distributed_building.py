@@ -173,7 +173,7 @@ def test_a_worker_with_another_model_is_refused(tiny: TransformerEngine, tmp_pat
     def mistaken(job: Job, name: str, part: Slice) -> SegmentRecord:
         return encode_part(replace(job, model=other), name, part)
 
-    with pytest.raises(DatastoreMismatchError, match=r"has another model"):
+    with pytest.raises(DatastoreMismatchError, match=r"the model of .* differs"):
         build(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, mistaken))
     assert not (tmp_path / "s").exists()
 

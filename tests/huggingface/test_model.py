@@ -152,7 +152,7 @@ def test_a_store_of_another_model_is_refused(
     tiny_checkpoint: Path, make_checkpoint: MakeCheckpoint, store: Datastore, tmp_path: Path
 ) -> None:
     other = load_transformers(make_checkpoint(init_std=0.3))
-    with pytest.raises(DatastoreMismatchError, match=r"built with the model .* has another"):
+    with pytest.raises(DatastoreMismatchError, match=r"built with the model .* differs"):
         KNNLogitsProcessor(other, store)
     KNNLogitsProcessor(other, store, check_model=False).remove()  # on the caller's word
     narrow = load_transformers(make_checkpoint(d_model=28))

@@ -1,7 +1,7 @@
 """Accelerator marks in interface texts: the & of "&Datei", the _ of "_Datei" and the ~ of "~Datei" name a key.
 
-They are no text, but the same characters may be: "R&D", "max_size", "the column _id". One text alone seldom says which
-it is. What does is its translation, or a memory that has the same text without the mark.
+They are not text, but the same characters may be: "R&D", "max_size", "the column _id". A text alone seldom shows which
+it is. Its translation does, or a memory that has the same text without the mark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The language a PO catalog translates into."""
+"""The target language of a PO catalog."""
 
 from __future__ import annotations
 

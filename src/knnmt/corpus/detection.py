@@ -1,4 +1,4 @@
-"""Which format a file has: by its content, then by its name."""
+"""Detects the format of a file: by its content, then by its name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The text of a segment that has elements in it: what a person reads stays, mark-up goes.
+"""The text of a segment with inline elements: readable text stays, and mark-up is dropped.
 
-Codes of a document come in two kinds. Those in pairs begin and end something (bold, a link), and nothing of them is
-text. Those that stand alone may be a placeholder, which is part of the sentence, or mark-up, such as a line break.
+A document has two kinds of codes. Pairs enclose something (bold, a link) and contain no text themselves. A single code
+may be a placeholder, which is part of the sentence, or mark-up, such as a line break.
 """
 
 from __future__ import annotations

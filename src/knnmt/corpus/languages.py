@@ -1,7 +1,7 @@
-"""Language tags: one spelling for all of them, and which of those found answers to the one asked for.
+"""Language tags: one spelling for all, and which of several tags fits a requested one.
 
-An asked tag is answered by, best first: the same tag; a more specific one ("de" by "de-AT"); a less specific one
-("de-AT" by "de"). Another region is no answer: "de-AT" is not answered by "de-CH".
+A requested tag is matched, best first, by the same tag; by a more specific one ("de" by "de-AT"); by a less specific
+one ("de-AT" by "de"). Another region does not match: "de-AT" is not matched by "de-CH".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text, streamed, with the place named when a byte is wrong."""
+"""Lines of UTF-8 text, streamed; an error about a wrong byte names its place."""
 
 from __future__ import annotations
 

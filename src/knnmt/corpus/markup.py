@@ -1,6 +1,6 @@
 """Units of an XML file, one after the other, in memory that does not grow with the file.
 
-Nothing is fetched and nothing is expanded: external DTDs are not loaded and files that declare entities are refused.
+Nothing is fetched and nothing is expanded: external DTDs are not loaded, and files that declare entities are an error.
 """
 
 from __future__ import annotations

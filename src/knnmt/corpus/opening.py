@@ -1,6 +1,6 @@
-"""Opening a file for reading, whatever it is compressed with, with the file named when that goes wrong.
+"""Opens a file for reading, whatever its compression; errors name the file.
 
-Compression is known by the first bytes, not by the name.
+Compression is recognised by the first bytes, not by the name.
 """
 
 from __future__ import annotations

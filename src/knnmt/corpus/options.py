@@ -1,4 +1,4 @@
-"""How translation memories are to be read."""
+"""Settings for reading translation memories."""
 
 from __future__ import annotations
 

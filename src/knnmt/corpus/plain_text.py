@@ -1,6 +1,6 @@
-"""What a file is that is no plain text: a document whose mark-up is not to be translated, or no text at all.
+"""Recognises files that are not plain text: documents whose mark-up must not be translated, and files without text.
 
-Known by content first, then by name. Lines of such a file are not segments.
+The content decides, then the name. Lines of such a file are not segments.
 """
 
 from __future__ import annotations

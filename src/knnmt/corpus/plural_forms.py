@@ -1,7 +1,7 @@
-"""Plural forms: which of them is the singular's, and contexts that tell apart those of the same source.
+"""Plural forms: which one is the singular, and contexts that distinguish forms with the same source.
 
-A catalog has one or two sources for a message, and as many targets as its language has forms. Where two forms have the
-same source, nothing but the form says which target belongs to which.
+A catalog has one or two sources for a message, and as many targets as its language has forms. If two forms have the
+same source, only the form tells which target belongs to which.
 """
 
 from __future__ import annotations

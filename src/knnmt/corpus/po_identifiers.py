@@ -1,4 +1,4 @@
-"""Messages of a PO catalog that are identifiers, as in Plone: their text stands in a comment, `Default: "…"`."""
+"""Messages of a PO catalog that are identifiers, as in Plone: their text is in a comment, `Default: "…"`."""
 
 from __future__ import annotations
 

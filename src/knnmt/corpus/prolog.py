@@ -1,7 +1,7 @@
-"""What stands before the root element of an XML file: found out before anything there can do harm.
+"""Reads what precedes the root element of an XML file, before anything there can do harm.
 
-Entity declarations are the way to make a small file expand without end, or fetch other files. No memory needs them, so
-a file that has any is refused, and this is where it shows, before the proper parser sees a byte.
+Entity declarations can make a small file expand without end, or fetch other files. No memory needs them, so a file with
+any is an error, and it is found here, before the proper parser sees a byte.
 """
 
 from __future__ import annotations

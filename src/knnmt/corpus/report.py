@@ -1,4 +1,4 @@
-"""What happened to every unit of a memory: taken, left out and why, or malformed."""
+"""What happened to every unit of a memory: it was read, left out (and why), or malformed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Cutting text into sentences, and overlong sentences at clause ends, without losing a character.
+"""Cuts text into sentences, and overlong sentences at clause ends, without losing a character.
 
-The rules are made to miss a boundary rather than invent one: a sentence cut in two loses its context, two sentences
-translated together do not.
+The rules rather miss a boundary than invent one: half a sentence loses its context, but two sentences together do not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Warnings where text looks like another language than the one it was said to be: swapped sides above all."""
+"""Warnings about text that seems to be in another language than stated, especially if sides are swapped."""
 
 from __future__ import annotations
 

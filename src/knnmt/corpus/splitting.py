@@ -1,6 +1,6 @@
-"""Dividing text by a fixed hash, so that what tunes and what is reported are the same on every machine and never mix.
+"""Divides text by a fixed hash, so that the text for tuning and the reported text are the same on every machine.
 
-The hash is of the source text alone: the same sentence falls on the same side wherever it stands, however often.
+The hash depends only on the source text: the same sentence is always on the same side.
 """
 
 from __future__ import annotations

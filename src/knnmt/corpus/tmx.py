@@ -1,4 +1,4 @@
-"""TMX 1.4, streamed: one pair a unit, in the languages that were asked for."""
+"""TMX 1.4, streamed: one pair for each unit, in the requested languages."""
 
 from __future__ import annotations
 

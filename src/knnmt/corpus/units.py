@@ -1,4 +1,4 @@
-"""What of a unit of a memory the model sees: its text without accelerators, and its lines."""
+"""What the model sees of a unit of a memory: its text without accelerators, and its lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Text of a memory made safe to show: characters that would act are written out instead.
+"""Makes text of a memory safe to show: characters that would act are written out instead.
 
-A terminal obeys control characters: a segment could set the title of its window, fill the clipboard, or paint over what
-was printed before. Marks that turn the direction of writing make one text look like another.
+A terminal obeys control characters: a segment could set the title of the window, fill the clipboard, or overwrite
+earlier output. Marks that change the writing direction make one text look like another.
 """
 
 from __future__ import annotations

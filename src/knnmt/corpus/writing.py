@@ -1,4 +1,4 @@
-"""Writing segment pairs as TSV or TMX: streamed, and either the whole file or none."""
+"""Writes segment pairs as TSV or TMX: streamed, and either the whole file or nothing."""
 
 from __future__ import annotations
 

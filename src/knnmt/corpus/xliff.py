@@ -1,4 +1,4 @@
-"""XLIFF 1.2 (SDLXLIFF included) and 2.x, streamed: one pair a segment, of segments that somebody finished."""
+"""XLIFF 1.2 (including SDLXLIFF) and 2.x, streamed: one pair for each finished segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments of XLIFF units, of version 1.2 with the SDL dialect and of versions 2.x, and the states they are in."""
+"""Segments of XLIFF units, of version 1.2 with the SDL dialect and of versions 2.x, and their states."""
 
 from __future__ import annotations
 

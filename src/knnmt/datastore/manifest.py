@@ -179,7 +179,7 @@ class Manifest:
         for what, expected, got in (("model", self.model, found.model), ("tokenizer", self.tokenizer, found.tokenizer)):
             if expected != got:
                 raise DatastoreMismatchError(
-                    f"{place}: built with the model {self.model_name!r}; {name!r} has another {what} (expected "
+                    f"{place}: built with the model {self.model_name!r}; the {what} of {name!r} differs (expected "
                     f"fingerprint {expected[:12]}, found {got[:12]}). Use the model it was built with, "
                     "or build the store again with this one."
                 )

@@ -1,7 +1,7 @@
-"""What is remembered with a store besides its content: estimated and tuned settings, in `STORE/settings.json`.
+"""Estimated and tuned settings of a store, in `STORE/settings.json`.
 
-It is no part of the store's state: it may be missing, and changing it makes no new generation. A checksum over itself
-tells when something else has changed it; files without one, as earlier versions wrote them, are read all the same.
+They are not part of the store's state: the file may be missing, and changing it makes no new generation. A checksum
+over itself shows whether something else has changed it; files without one, from earlier versions, are read as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sentences by hashes of their sources: found among millions without reading a text.
 
-A hash is that of the source as the model sees it, equal for texts that are forms of one another.
+A hash is made from the source as the model sees it, and is equal for texts that are forms of one another.
 """
 
 from __future__ import annotations

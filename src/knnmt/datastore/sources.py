@@ -1,8 +1,8 @@
 """`HeldSources`: which sentences of a store have a given source text, as the model sees it, or a form of it.
 
-To a model the forms of a text are different texts. After "Gesperrt." the first decoder state is as far from that after
-"Gesperrt" as from those after other words, so that no search for near states finds what the memory holds. Given the
-stored form instead, the model arrives at the stored states.
+For a model, the forms of a text are different texts. After "Gesperrt." the first decoder state is as far from that
+after "Gesperrt" as from those after other words, so a search for near states does not find the memory's segment. If the
+model gets the stored form instead, it arrives at the stored states.
 """
 
 from __future__ import annotations

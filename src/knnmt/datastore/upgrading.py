@@ -1,4 +1,4 @@
-"""What segments of earlier versions lack, made from what they hold.
+"""Makes what segments of earlier versions lack from what they hold.
 
 The source tokens come from the texts by the tokenizer alone; alignment and scores need a forced pass. The keys stay as
 they are, and so do entry numbers and indexes: what is made is written into a file beside the segment.

@@ -1,4 +1,4 @@
-"""Checking a store: every checksum, and everything that must hold between its arrays."""
+"""Checks a store: every checksum, and all relations between its arrays."""
 
 from __future__ import annotations
 

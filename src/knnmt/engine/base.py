@@ -1,7 +1,8 @@
-"""What decoding and the datastore ask of a frozen model, whichever implementation stands behind it.
+"""What decoding and the datastore need from a frozen model, whatever its implementation.
 
-A batch has `sentences`; each sentence has `width` rows (its beams). A step takes `m >= 1` new tokens a row and gives
-the decoder's output representation of each: the input of the output projection, which is also the datastore's key.
+A batch has `sentences`; each sentence has `width` rows (its beams). A step takes `m >= 1` new tokens per row and
+returns the decoder's output representation of each: the input of the output projection, which is also the datastore's
+key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grouping segments of similar length, and closing the gaps that finished ones leave."""
+"""Groups segments of similar length, and closes the gaps that finished ones leave."""
 
 from __future__ import annotations
 

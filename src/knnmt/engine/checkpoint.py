@@ -1,4 +1,4 @@
-"""Checkpoint directories in the Hugging Face layout: where they are, and what their files say."""
+"""Checkpoint directories in the Hugging Face layout: finding them, and reading their files."""
 
 from __future__ import annotations
 

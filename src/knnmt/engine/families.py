@@ -1,4 +1,4 @@
-"""The families of checkpoints that our own transformer runs, by the `model_type` of their `config.json`."""
+"""The families of checkpoints that our own transformer runs, by the `model_type` in their `config.json`."""
 
 from __future__ import annotations
 

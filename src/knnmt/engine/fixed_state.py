@@ -1,7 +1,7 @@
 """A decoder state of fixed shape at fixed addresses, so that a step on a GPU can be recorded once and replayed.
 
-Slots and their mask are those of `knnmt.engine.state`, with every row a step long, and with the place of the newest
-token counted on the device. A replayed step knows neither the batch nor how far it has come.
+Slots and their mask are those of `knnmt.engine.state`; every row has the same length, and the device counts the
+position of the newest token. A replayed step knows neither the batch nor its progress.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Forced decoding: what the decoder's state was before each token of a given translation.
+"""Forced decoding: the decoder's state before each token of a given translation.
 
-This is how a datastore gets its (key, value) pairs, and how development text is scored.
+A datastore gets its (key, value) pairs in this way, and development text is scored in this way.
 """
 
 from __future__ import annotations

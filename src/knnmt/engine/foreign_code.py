@@ -1,4 +1,4 @@
-"""Code that a checkpoint brings with it, which is never run."""
+"""Code that is part of a checkpoint, which is never run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Any other `AutoModelForSeq2SeqLM` (T5, MADLAD, ...) behind the engine protocol, by `transformers`' own forward pass.
+"""Any other `AutoModelForSeq2SeqLM` (T5, MADLAD, ...) behind the engine protocol, by the forward pass of
+`transformers`.
 
-Slower than our transformer, since every beam has a copy of everything, but the same to decoding and to datastores. The
-output projection is taken out of the model, so that a forward pass ends with its input: the representation.
+It is slower than our transformer, because every beam has a copy of everything, but it is the same for decoding and
+datastores. The output projection is taken out of the model, so that a forward pass ends with its input, the
+representation.
 """
 
 from __future__ import annotations

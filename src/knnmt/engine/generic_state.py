@@ -1,4 +1,4 @@
-"""The decoder state of `knnmt.engine.generic`: a cache of `transformers`, a row of it for every beam."""
+"""The decoder state of `knnmt.engine.generic`: a cache of `transformers` with one row for every beam."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which of a model's language codes answers to a language tag: "de" is "deu_Latn" to NLLB, "de_DE" to mBART.
+"""Which of a model's language codes fits a language tag: "de" is "deu_Latn" for NLLB and "de_DE" for mBART.
 
-Tags and codes are compared by language (ISO 639-3, the individual language where models mean that), then by script,
-then by region.
+Tags and codes are compared by language (ISO 639-3, the individual language if models mean that), then by script, then
+by region.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Device and number format of computation, and a probe that finds out what this machine's CPU is good at.
+"""Device and number format of computation, and a probe that finds the fastest format of this machine's CPU.
 
-float32 is what every CPU computes in unless asked otherwise: products in bfloat16 or int8 are several times faster on
-some CPUs and hundreds of times slower on others. `dtype="auto"` measures it once a machine and remembers the answer.
+Every CPU computes in float32 by default: products in bfloat16 or int8 are several times faster on some CPUs and
+hundreds of times slower on others. `dtype="auto"` measures this once per machine and remembers the result.
 """
 
 from __future__ import annotations

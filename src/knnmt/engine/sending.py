@@ -1,7 +1,7 @@
-"""Numbers on their way to a device, without waiting for what that is at.
+"""Copies numbers to a device without waiting for its running work.
 
-A plain copy from the host waits until a GPU has done all that it was asked for. From memory that cannot be paged out it
-goes on beside that, so that the host can ask for the next batch meanwhile.
+A plain copy from the host waits until a GPU has finished everything. A copy from pinned memory runs beside it, so the
+host can prepare the next batch meanwhile.
 """
 
 from __future__ import annotations

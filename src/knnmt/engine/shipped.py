@@ -1,4 +1,4 @@
-"""The models inside the package. Imports nothing heavy, so that a listing is instant."""
+"""The models inside the package. This module imports nothing heavy, so a listing is instant."""
 
 from __future__ import annotations
 

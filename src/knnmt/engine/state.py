@@ -1,8 +1,8 @@
-"""The key-value cache of a batch, made so that beams never copy it.
+"""The key-value cache of a batch, designed so that beams never copy it.
 
-A sentence's rows share one list of slots; a step appends a slot a row and token, and a mask says which slots a row
-sees. Reordering beams moves rows of the mask (a few numbers), where a cache per beam would move keys and values.
-Slots that no row sees any more are dropped by `compact`.
+The rows of a sentence share one list of slots; a step appends one slot for each row and token, and a mask says which
+slots a row sees. Reordering beams moves rows of the mask (a few numbers), where a cache per beam would move keys and
+values. `compact` drops slots that no row sees any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text to token ids and back, by the files a checkpoint brings."""
+"""Text to token ids and back, by the files of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tokens of a target vocabulary write: which characters they hold, and where words begin and end."""
+"""The tokens of a target vocabulary as text: their characters, and where words begin and end."""
 
 from __future__ import annotations
 

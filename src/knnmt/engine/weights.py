@@ -1,4 +1,4 @@
-"""Named weights of a checkpoint, taken one by one, with a clear word when one is missing or left over."""
+"""Named weights of a checkpoint, taken one by one, with clear errors for missing and unexpected ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scores, speed, tuning: what a practitioner chooses settings by, and a researcher trusts."""
+"""Scores, speed and tuning, for choosing settings and for research."""

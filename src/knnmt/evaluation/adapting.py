@@ -1,7 +1,8 @@
-"""Adapting to a memory in one go: a store built, indexed, tuned and judged on a part held out, which then goes in too.
+"""Adapting to a memory in one step: a store is built, indexed, tuned and measured on a held-out part, which is then
+added.
 
-Everything happens in `STORE.adapting-DIGEST/`; only a finished store is put in its place. Killed at any moment, the
-same call goes on: what an earlier one finished is found in the unfinished store and not done again.
+Everything happens in `STORE.adapting-DIGEST/`; only a finished store is put in its place. If interrupted, the same call
+resumes: finished work in the unfinished store is not repeated.
 """
 
 from __future__ import annotations

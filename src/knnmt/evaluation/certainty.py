@@ -1,4 +1,7 @@
-"""Measuring how sure translations are: those of pairs that the store does not hold, beside the pairs' own targets."""
+"""Measures how certain translations are:
+
+pairs that the store does not hold are translated and compared with their targets.
+"""
 
 from __future__ import annotations
 

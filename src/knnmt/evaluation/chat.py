@@ -1,7 +1,7 @@
-"""Large language models behind any endpoint of OpenAI's form, to compare with: POST …/v1/chat/completions.
+"""Large language models behind any endpoint with OpenAI's interface, for comparison: POST …/v1/chat/completions.
 
-The standard library asks. Nothing of an answer is trusted: it is read up to a bound, and its shape is checked. A key
-comes from the environment alone (KNNMT_LLM_KEY), and goes over TLS, or to this machine.
+This uses only the standard library. Answers are not trusted: they are read up to a limit, and their form is checked. A
+key comes only from the environment (KNNMT_LLM_KEY), and is sent over TLS, or to this machine.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """Which model translates, and with how much help.
+    """A large language model and its examples.
 
-    url: where it is: http://HOST:PORT, with or without /v1 or the whole path
-    model: by the name that the endpoint knows it by
-    examples: segments of the memory that are shown with each text, those that cover it best
+    url: http://HOST:PORT, with or without /v1 or the whole path
+    model: its name at the endpoint
+    examples: number of memory segments that are shown with each text, those that cover it best
     """
 
     url: str
@@ -63,7 +63,7 @@ class ChatSettings:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer: the text on one line, and how many tokens the endpoint says it has, 0 where it does not."""
+    """An answer: the text on one line, and its number of tokens as the endpoint reports it, or 0."""
 
     text: str
     tokens: int
@@ -103,7 +103,7 @@ def _read(content: bytes) -> Said:
 
 
 class ChatEndpoint:
-    """Asks one model, a text at a time. seconds: that an answer may take"""
+    """Asks one model, one text at a time. seconds: time limit for an answer"""
 
     def __init__(self, settings: ChatSettings, languages: tuple[str, str], seconds: float = _SECONDS) -> None:
         self._settings, self._languages, self._seconds = settings, languages, seconds

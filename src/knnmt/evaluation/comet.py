@@ -1,4 +1,4 @@
-"""COMET from an environment of its own: unbabel-comet pins versions that do not go with ours.
+"""COMET in its own environment, because unbabel-comet pins versions that do not work with ours.
 
 A worker (`comet_worker.py`) runs with that environment's interpreter, and answers over a pipe.
 """
@@ -29,7 +29,7 @@ class Comet:
     """A COMET model, loaded in another process until this is closed.
 
     python: the interpreter of an environment with unbabel-comet
-    model: a name that unbabel-comet downloads, or a checkpoint (…/checkpoints/model.ckpt, hparams.yaml above it)
+    model: a name that unbabel-comet downloads, or a checkpoint (…/checkpoints/model.ckpt, with hparams.yaml above it)
     """
 
     def __init__(self, python: str | Path, model: str = DEFAULT_MODEL) -> None:

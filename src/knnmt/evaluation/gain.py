@@ -1,4 +1,4 @@
-"""What a store gains over the model alone, on text that it does not hold."""
+"""The gain of a store over the model alone, on text that it does not hold."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from knnmt.translator.translator import Translator
 class Gain:
     """The model alone and with a store, at the store's own settings.
 
-    pairs: that were measured; known: left out, because their source or target stands in the store
+    pairs: number of measured pairs
+    known: number of pairs that were left out, because the store holds their source or target
     base_loss, loss: of their tokens, in nats
-    translated: how many of them were, for the scores; where none, there are no scores
+    translated: number of translated pairs; without any, there are no scores
     """
 
     pairs: int

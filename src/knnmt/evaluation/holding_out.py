@@ -1,4 +1,7 @@
-"""What is held out of a memory that is adapted to: a small part by a fixed hash, half to tune on, half to report."""
+"""The part that adapting holds out of a memory:
+
+a small part by a fixed hash, half for tuning and half for the report.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ MIN_HELD_OUT = 40  # pairs that say anything when they are tuned on and reported
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A memory to adapt to, and the text that settings are chosen and judged on.
+    """A memory to adapt to, and the text for choosing and measuring settings.
 
-    memory: reads it once more; count: its pairs
+    memory: reads it again
+    count: its pairs
     share: of its sources, by `is_held_out`, that the store is first built without
-    held_out: their pairs; none where other text is given, or the memory is too small
-    tuning, reported: what settings are chosen and judged on; none where there is too little
+    held_out: their pairs; empty if other text is given, or the memory is too small
+    tuning, reported: the text for choosing and for measuring settings; empty if there is too little
     digest: of all this text
     """
 

@@ -1,4 +1,4 @@
-"""The translator of a call: one that is loaded already, or one to load."""
+"""The translator of a call: a loaded one, or one to load."""
 
 from __future__ import annotations
 

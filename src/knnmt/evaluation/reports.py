@@ -19,7 +19,7 @@ _HEADER = ["system", "BLEU", "±", "p", "chrF", "±", "p", "COMET", "searches", 
 
 @dataclass(frozen=True, slots=True)
 class SystemReport:
-    """A system with its hypotheses' scores; `comet` is None where it was not measured."""
+    """A system with its hypotheses' scores; `comet` is None if it was not measured."""
 
     run: Run
     scores: Scores

@@ -1,9 +1,8 @@
-"""Running systems over a text: one model, store after store, each timed and counted by itself, and kept when done.
+"""Runs systems over a text: one model, store after store, each timed and counted separately, and saved when it is done.
 
-With a directory, a system's hypotheses are NAME.txt, and NAME.run.json says what they were made from and what that
-took. A later run with the same model, store, settings, text and machine takes them over; anything else is done anew,
-and so are hypotheses of which one failed, so that it is named again, and those of a gate or a combiner that does not
-say what it is.
+With a directory, a system's hypotheses are in NAME.txt, and NAME.run.json describes how they were made and their cost.
+A later run with the same model, store, settings, text and machine reuses them. Otherwise the system runs again. It also
+runs again if a hypothesis failed, so that it is reported again, and if a gate or a combiner has no signature.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a system took.
+    """The cost of a system.
 
-    seconds: of translating alone, after loading and one segment to warm up
-    tokens: of the hypotheses, ends of sentences counted
+    seconds: of translation, without loading and one warm-up segment
+    tokens: of the hypotheses, including ends of sentences
     rows, searches, hits, saved: as in `Statistics`; saved_after_first leaves out each batch's first step
     """
 
@@ -67,7 +66,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A system's hypotheses, one a source, without line ends; `reused` where an earlier run had made them."""
+    """A system's hypotheses, one for each source, without line ends; `reused` if an earlier run made them."""
 
     name: str
     signature: str

@@ -15,10 +15,10 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A corpus score and what it was computed by.
+    """A corpus score and its signature.
 
-    interval: half of the 95 % interval of the resampled scores, where there was resampling
-    p_value: how often chance alone makes a difference from the first system at least as large; None for the first
+    interval: half of the 95 % interval of the resampled scores, if there was resampling
+    p_value: the probability that chance alone makes as large a difference from the first system; None for the first
     """
 
     value: float
@@ -29,7 +29,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What sacrebleu says of a system's hypotheses."""
+    """The scores of sacrebleu for a system's hypotheses."""
 
     bleu: Score
     chrf: Score
@@ -116,7 +116,8 @@ def resampled_scores(
 class Difference:
     """The difference of two systems, by a paired bootstrap.
 
-    low, high: the 95 % interval of the resampled differences; p_value: how often chance alone makes one as large
+    low, high: the 95 % interval of the resampled differences
+    p_value: the probability that chance alone makes one as large
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""The text of an evaluation: sources with references, which half of them, and what was left out."""
+"""The text of an evaluation: sources with references, the chosen half, and what was left out."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ HALVES: dict[Half, str] = {
 class EvaluationText:
     """Segments with references.
 
-    name: the files they came from
-    left_out: how many were read and not taken, by reason
+    name: the files that they came from
+    left_out: how many were read but left out, by reason
     """
 
     segments: list[SegmentPair]

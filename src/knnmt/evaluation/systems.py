@@ -1,4 +1,4 @@
-"""Systems to compare: the model alone, or the model with a store and settings of its own, each under a name."""
+"""Systems to compare: the model alone, or the model with a store and its own settings, each with a name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class System:
     """A way to translate that is compared with others.
 
     datastore: None for the model alone
-    exact: search every key, whatever index there is
-    chat: a large language model instead of ours; it is shown segments of the datastore
+    exact: search every key, even if there is an index
+    chat: a large language model instead of ours; it gets segments of the datastore as examples
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Systems of an evaluation as tasks of a cluster: each is run by one worker, as `run_systems` runs it.
+"""Systems of an evaluation as tasks of a cluster: one worker runs each, as `run_systems` does.
 
-A worker that dies costs the system that it was at. With a directory, which all machines must see, what is done stays
-there, and neither a new driver nor another worker does it again.
+If a worker dies, its system runs again. With a directory, which all machines must see, finished systems are kept, and
+neither a new driver nor another worker repeats them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from knnmt.translator.translator import Translator
 
 @dataclass(frozen=True, slots=True)
 class SystemTask:
-    """What a worker has to know: the text and how it is translated, and how the model is loaded.
+    """What a worker needs: the text, how to translate it, and how to load the model.
 
-    model: its name or directory; fingerprint: of its weights, for another machine may have others under that name
+    model: its name or directory
+    fingerprint: of its weights, because another machine may have other weights under that name
     """
 
     sources: tuple[str, ...]
@@ -41,7 +42,7 @@ class SystemTask:
 
 @dataclass(frozen=True, slots=True)
 class SystemDone:
-    """A system's run, what the worker computes on, and what it was warned of."""
+    """A system's run, the worker's machine, and the warnings."""
 
     run: Run
     machine: str

@@ -1,4 +1,7 @@
-"""What tuning needs a search for: states that beams go through, settings compared by BLEU, a confirmed cache."""
+"""The parts of tuning that need a search:
+
+states that beams pass through, settings compared by BLEU, a confirmed cache.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of a tuning: what k and T do to the loss, and what the cache, shorter keys and a faster search cost."""
+"""The figure of a tuning: the loss by k and T, and the cost of the cache, of shorter keys and of a faster search."""
 
 from __future__ import annotations
 

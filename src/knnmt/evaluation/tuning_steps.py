@@ -1,6 +1,6 @@
-"""The steps of tuning a store: settings by likelihood, compared with what was there, confirmed by BLEU, and saved.
+"""The steps of tuning a store: settings by likelihood, compared with the present ones, confirmed by BLEU, and saved.
 
-`knnmt tune`, `knnmt adapt` and Python's `tune` and `adapt` all choose by `StoreTuning`.
+`knnmt tune`, `knnmt adapt` and Python's `tune` and `adapt` all use `StoreTuning`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TuningResult:
 
 
 class StoreTuning:
-    """The steps from a store and development text to profiles; `tell` hears of each."""
+    """The steps from a store and development text to profiles; `tell` is called with messages about each."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Fitting a store: the settings, the index and the gate that serve it best, by text that it does not hold."""
+"""Fitting a store: its best settings, index and gate, chosen with text that it does not hold."""

@@ -1,9 +1,9 @@
-"""Which τ the cache of retrievals can have: what it saves and what it loses, over the states of a beam search.
+"""The τ of the retrieval cache: its savings and losses, over the states of a beam search.
 
-Almost all hits are between beams: one stands where another stood some steps before. So a single forced path would show
-neither what is saved nor what is lost. The search goes on as if nothing had been borrowed; a row's loss is the
-Kullback-Leibler divergence of the borrowed mixture (equation 3) from its own: the nats by which the likelihood of text
-that follows its own would fall.
+Almost all hits are between beams: one beam is where another was some steps before. So a single forced path would show
+neither savings nor losses. The search continues as if nothing had been borrowed. A row's loss is the Kullback-Leibler
+divergence of the borrowed mixture (equation 3) from its own: the nats by which the likelihood of text that follows its
+own would fall.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ Mixture = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class DecodedStates:
-    """The states that a search went through, sentence by sentence and step by step.
+    """The states of a search, sentence by sentence and step by step.
 
-    states: (rows, dim), the model's; sentences: (rows,), counted from 0; steps: (rows,), counted in each sentence
+    states: (rows, dim), the model's
+    sentences: (rows,), counted from 0
+    steps: (rows,), counted in each sentence
     """
 
     states: Tensor
@@ -43,10 +45,11 @@ class DecodedStates:
 
 @dataclass(frozen=True, slots=True)
 class CacheTradeOff:
-    """What one τ does.
+    """The effect of one τ.
 
-    quantile: the part of the states that have an entry of the store within τ
-    saved: the part of the searches that is not done; loss: nats a row
+    quantile: the share of the states that have an entry of the store within τ
+    saved: the share of the searches that is saved
+    loss: nats per row
     """
 
     threshold: float

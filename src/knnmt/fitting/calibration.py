@@ -1,8 +1,8 @@
-"""Settings that fit a store, estimated from the store alone, so that an untuned one already works well.
+"""Settings that fit a store, estimated from the store alone, so that it works well without tuning.
 
 Entries of sampled sentences are queries that must not find their own sentence. A key is the input of the model's output
-projection, so the model's own distribution comes from it too: the likelihood of the entries' tokens under equation 3
-says which temperature and which λ fit, and how λ should fade with distance.
+projection, so it also gives the model's own distribution. The likelihood of the entries' tokens under equation 3 then
+shows which temperature and which λ fit, and how λ should fade with distance.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _MAX_CHANGE = 0.1  # of a store's entries: so many more or fewer, and it is aske
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What fits a store.
+    """Settings that fit a store.
 
     interpolation_weight: the best fixed λ
     fading_weight, fading: the best λ that fades with distance
     nearest_distances: quantiles, in 20 equal steps from the least to the greatest, of the Euclidean distance to the
         nearest entry
-    queries: how many entries were asked
-    segments: how many each of them was searched in; None for the whole store
+    queries: number of entries used as queries
+    segments: number of segments in which each was searched; None for the whole store
     """
 
     k: int
@@ -132,7 +132,7 @@ def calibrate_by_segment(
 
 
 class Estimates:
-    """What is estimated for an open store, as saved with it; else from a few of its sentences, when first asked for."""
+    """The estimates for an open store: those saved with it, or else from a few of its sentences, at the first use."""
 
     def __init__(self, opened: OpenStore, engine: Engine[State]) -> None:
         self._store, self._engine = opened.snapshot, engine

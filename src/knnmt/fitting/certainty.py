@@ -1,8 +1,8 @@
-"""How sure a translation is: how much of it is likely to stay, in percent, by the log-probability of its tokens.
+"""How certain a translation is: the percentage that is likely to need no change, by the log-probability of its tokens.
 
-Pairs that the store does not hold are translated. How alike each translation is to the pair's own target (`likeness`)
-is fitted to the mean log-probability of its tokens, by a line in log-odds with two parameters: it never falls, and a
-hundred pairs determine it. The settings are kept with it, for other ones make other probabilities.
+Pairs that the store does not hold are translated. The similarity of each translation to the pair's own target
+(`likeness`) is fitted to the mean log-probability of its tokens, by a line in log-odds with two parameters: it never
+falls, and a hundred pairs determine it. The settings are kept with it, because others give other probabilities.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TOWARDS_FLAT = 1e-3  # keeps the slope finite where few pairs are parted withou
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """What a mean log-probability says of a translation.
+    """The relation between the mean log-probability of a translation and its certainty.
 
-    offset, slope: expected likeness = 100 / (1 + exp(-(offset + slope * mean log-probability)))
-    pairs: that it was fitted to
-    config: the settings that they were translated with
+    offset, slope: expected similarity = 100 / (1 + exp(-(offset + slope * mean log-probability)))
+    pairs: number of pairs that it was fitted to
+    config: the settings of their translation
     """
 
     offset: float

@@ -1,4 +1,4 @@
-"""`merge`, `split` and `shard_set` as `knnmt` shows them: the stores that they make are ready for use."""
+"""`merge`, `split` and `shard_set` as `knnmt` exports them: the stores that they make are ready for use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Held-out text as trained combiners look at it: one forced pass and one search, kept for all methods and seeds.
+"""The inputs of trained combiners for held-out text: one forced pass and one search, kept for all methods and seeds.
 
-The model is frozen, and so are the neighbours of a text: they are searched for once, not at every update.
+The model is frozen, so the neighbours of a text do not change: they are searched once, not at every update.
 """
 
 from __future__ import annotations

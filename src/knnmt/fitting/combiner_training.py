@@ -34,10 +34,10 @@ NOISE_UPDATES = 1000  # after which a pseudo-neighbour is 1/e as probable
 
 @dataclass(frozen=True, slots=True)
 class CombinerConfig:
-    """How a combiner is trained.
+    """The training of a combiner.
 
-    updates: at most; `judged_every` so many the validation loss is looked at, the rate halved where it was no better
-        for `patience` looks, and training ended after three times as many
+    updates: at most; after each `judged_every` updates the validation loss is measured; the rate is halved if it has
+        not improved for `patience` measurements, and training ends after three times as many
     """
 
     method: str = "robust"
@@ -68,7 +68,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class CombinerTraining:
-    """A combiner, and what it is compared with: settings whose λ fades best on the rows that trained."""
+    """A combiner, and its reference: the settings whose λ fades best on the training rows."""
 
     combiner: TrainedCombiner
     fading: RetrievalConfig

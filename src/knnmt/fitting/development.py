@@ -1,6 +1,6 @@
 """Development text after one forced pass: each position's state, the model's probability of its token, its neighbours.
 
-That is all that settings are tuned on, so that the model and the index are asked once.
+Settings are tuned on these alone, so the model and the index run only once.
 """
 
 from __future__ import annotations

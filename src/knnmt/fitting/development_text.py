@@ -1,4 +1,4 @@
-"""Development text as it is read: divided into what settings are chosen on and what is reported."""
+"""Development text, divided into the part for choosing settings and the reported part."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MAX_PAIRS = 1000  # most that tune, and most that are reported
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentText:
-    """Pairs to choose settings on, and pairs to report.
+    """Pairs for choosing settings, and pairs to report.
 
-    name: what they come from, such as a file
+    name: their source, such as a file
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How near an index comes to exact search: in neighbours found, and in the distribution they make."""
+"""How close an index is to exact search: by the neighbours that it finds, and by their distribution."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FEWER_ROUNDS, _LONG_MS = 3, 300  # of searches that take so long together that 
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """What an index loses against exact search over the full keys.
+    """The loss of an index against exact search over the full keys.
 
-    recall: the part of what it finds that is as near as the true k nearest
+    recall: the share of its results that are as near as the true k nearest
     variation: the mean total variation between its p_kNN and the true one, 0 to 1
     """
 

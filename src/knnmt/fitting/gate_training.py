@@ -57,9 +57,11 @@ class GateConfig:
 class GateText:
     """Every position of some pairs after one forced pass, on the CPU.
 
-    inputs: (rows, inputs), what a gate looks at
-    positions: what was found for each; knn: (rows,) float64, p_kNN of its token
-    pairs: how many fit the model; targets: (rows,), their tokens
+    inputs: (rows, inputs), the inputs of a gate
+    positions: the results for each
+    knn: (rows,) float64, p_kNN of its token
+    pairs: number of pairs that fit the model
+    targets: (rows,), their tokens
     """
 
     inputs: Tensor
@@ -83,7 +85,7 @@ class GateText:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The mean loss of training and of validation, the cost of λ counted, after so many."""
+    """The mean loss of training and of validation, including the cost of λ, after so many epochs."""
 
     number: int
     training: float
@@ -92,9 +94,10 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A gate, what it is compared with, and how it came about.
+    """A gate, its references, and the course of its training.
 
-    fixed: the best fixed λ; fading: the settings whose λ fades best; both on the text that trained
+    fixed: the best fixed λ
+    fading: the settings whose λ fades best; both on the training text
     """
 
     gate: TrainedGate
@@ -243,9 +246,11 @@ def gate_loss(logits: Tensor, base: Tensor, knn: Tensor, l1: float = 0.0) -> Ten
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a threshold does to a text: the part of its rows that is searched, and losses in nats a token.
+    """The effect of a threshold on a text: the share of its rows that is searched, and losses in nats per token.
 
-    gate: searched where λ is above it; chance: as many rows, whichever, with the same λ; chance_fading: with fading λ
+    gate: search if λ is above it
+    chance: as many random rows, with the same λ
+    chance_fading: with fading λ
     """
 
     threshold: float

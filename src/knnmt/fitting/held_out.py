@@ -1,6 +1,6 @@
-"""Queries that a store can ask itself: entries of sampled sentences, which must not find their own sentence again.
+"""Queries from a store's own entries: entries of sampled sentences, which must not find their own sentence.
 
-What such an entry finds is what new text of the same kind would find.
+Such an entry finds what new text of the same kind would find.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choosing an index by what it really does to p_kNN on this store, and how fast it is on this machine."""
+"""Chooses an index by its measured effect on p_kNN in this store, and by its speed on this machine."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # of the kind's own settings
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an index must hold, and may take.
+    """The limits of an index.
 
     recall, variation: as in `Fidelity`, at least and at most
-    memory_bytes: the most that an index may take; None for half of the machine's memory
+    memory_bytes: of an index, at most; None for half of the machine's memory
     """
 
     recall: float = 0.95
@@ -48,7 +48,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An index as it was measured."""
+    """A measured index."""
 
     kind: str
     settings: SearchSettings
@@ -64,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The index that was chosen, what else was measured, and why."""
+    """The chosen index, the other measured ones, and the reason."""
 
     chosen: Candidate
     measured: tuple[Candidate, ...]
@@ -74,8 +74,8 @@ class Choice:
 class Chooser:
     """Builds candidates for a store, measures them, and saves the best beside it.
 
-    exact, true: exact search, already loaded, and what it found for the queries
-    temperature: T of equation 2, for the distributions that are compared
+    exact, true: exact search, already loaded, and its results for the queries
+    temperature: T of equation 2, for comparing distributions
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Making a store ready for use: settings that fit it, and an index that is faithful and fast."""
+"""Makes a store ready for use: fitting settings, and an index that is faithful and fast."""
 
 from __future__ import annotations
 

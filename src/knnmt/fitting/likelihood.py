@@ -1,7 +1,7 @@
-"""The likelihood of text under equation 3, for whole grids of settings, from what one pass over the text found.
+"""The likelihood of text under equation 3, for whole grids of settings, from one pass over the text.
 
-A position has the model's own probability of its token, and neighbours that have that token or not. k, T, λ and how λ
-fades change nothing of that, so that one more setting costs a few sums. A loss is the mean of -log p a token, in nats.
+A position has the model's own probability of its token, and neighbours that have that token or not. k, T, λ and fading
+do not change these, so another setting costs only a few sums. A loss is the mean of -log p per token, in nats.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _SENTENCE_WIDTH = 0.05  # times the median nearest distance
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Places of a text whose token is known, and what was found for each.
+    """Positions of a text whose token is known, with their neighbours.
 
     base: (rows,) float64, the model's own probability of the token
-    distances_sq: (rows, k), nearest first, infinite where there is no neighbour
+    distances_sq: (rows, k), nearest first, infinite if there is no neighbour
     matches: (rows, k) bool, whether the neighbour has that token
-    sentences: (rows,); the positions of a sentence stand together, in order
+    sentences: (rows,); the positions of a sentence are together, in order
     log_counts: of how many entries each neighbour stands for
     """
 
@@ -98,7 +98,7 @@ def best_fixed(
 
 
 class FadingGrid:
-    """Many ways for λ to fade, scaled to the distances of a text, with what each makes of every position."""
+    """Many ways for λ to fade, scaled to the distances of a text, with their results for every position."""
 
     def __init__(self, positions: Positions) -> None:
         nearest = positions.nearest

@@ -1,4 +1,4 @@
-"""Choosing probes: how far a clustered search on a GPU must look in one store to hold the fidelity target."""
+"""Chooses probes: how widely a clustered search on a GPU must look in a store to keep the fidelity target."""
 
 from __future__ import annotations
 

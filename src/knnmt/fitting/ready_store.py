@@ -1,4 +1,7 @@
-"""`Datastore` and `build` as `knnmt` shows them: what they build is ready for use, as what `knnmt build` makes."""
+"""`Datastore` and `build` as `knnmt` exports them:
+
+the stores that they build are ready for use, as with `knnmt build`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Choosing how a store is searched: the whole of it, or so many segments for each sentence, by what each loses.
+"""Chooses how a store is searched, as a whole or by a number of segments for each sentence, by the loss of each.
 
-What search by segment looks at does not grow with the store, and it needs no index. So of the ways that lose hardly
-more than the best one, the one that looks at the fewest entries is chosen. Each is judged with k, T and λ of its own.
+The cost of search by segment does not grow with the store, and it needs no index. So of the kinds that lose hardly more
+than the best one, the one with the fewest entries is chosen. Each is judged with its own k, T and λ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PRODUCTS = 6_000_000_000  # of positions and entries, about as many as an index
 
 @dataclass(frozen=True, slots=True)
 class JudgedSearch:
-    """A way to search with the settings that fit it best. segments: None for the whole store"""
+    """A kind of search with the settings that fit it best. segments: None for the whole store"""
 
     segments: int | None
     tuned: Tuned
@@ -42,9 +42,9 @@ class JudgedSearch:
 
 @dataclass(frozen=True, slots=True)
 class SearchChoice:
-    """What each way loses, from the one that looks at the fewest entries on; the last is search of the whole store.
+    """The loss of each kind of search, from the one with the fewest entries on; the last is search of the whole store.
 
-    pairs: that they were judged by
+    pairs: number of pairs that they were judged by
     """
 
     judged: Sequence[JudgedSearch]

@@ -1,4 +1,4 @@
-"""How short keys may be, and how faithful a search must be, by what each costs in likelihood of development text."""
+"""How short keys may be, and how faithful a search must be, by their cost in likelihood of development text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BLOCK_ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class DimensionTradeOff:
-    """Keys of `dim` dimensions: the part of the keys' variance that is kept, and nats a token lost against all."""
+    """Keys of `dim` dimensions: the share of the keys' variance that is kept, and the loss in nats per token."""
 
     dim: int
     variance: float
@@ -45,7 +45,7 @@ class SearchTradeOff:
     """An index with some settings.
 
     fidelity: of the 8 nearest, as `knnmt index` measures it
-    loss: nats a token lost against exact search, with the settings' own k
+    loss: nats per token against exact search, with the settings' own k
     milliseconds: for 40 queries
     """
 

@@ -26,7 +26,7 @@ _Candidate = TypeVar("_Candidate")
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The best settings with one k, fixed λ and fading λ, and their losses in nats a token."""
+    """The best settings with one k, for fixed λ and fading λ, and their losses in nats per token."""
 
     k: int
     fixed: RetrievalConfig
@@ -37,10 +37,12 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was found.
+    """The result of tuning.
 
-    alone: loss of the model alone; before: of the settings that were there, infinite where there were none
-    tried: the best for each k; curves: for each k, (T, loss at its best fixed λ) of every temperature
+    alone: loss of the model alone
+    before: loss of the earlier settings, infinite if there were none
+    tried: the best for each k
+    curves: for each k, (T, loss at its best fixed λ) of every temperature
     """
 
     alone: float
@@ -79,9 +81,10 @@ def first_with_most(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Losses of the settings that were there before and of tuned ones, (before, tuned).
+    """Losses of the earlier settings and of the tuned ones, (before, tuned).
 
-    tuning: of the text that they were tuned on; reported: of text that had no part in that, or None
+    tuning: on the text that they were tuned on
+    reported: on other text, or None
     """
 
     tuning: tuple[float, float]

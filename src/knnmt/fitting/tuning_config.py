@@ -1,4 +1,4 @@
-"""What a tuning is asked for: by what it chooses, what it may lose, what it is saved as."""
+"""The settings of a tuning: how it chooses, what it may lose, and under which names it saves."""
 
 from __future__ import annotations
 

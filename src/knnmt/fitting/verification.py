@@ -1,4 +1,4 @@
-"""Checking what is kept beside a store's content: its index, its settings and profiles, its gate and combiners."""
+"""Checks what is kept beside a store's content: its index, settings, profiles, gate and combiners."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The door for models that `transformers` runs: our stores in people's own `model.generate()`."""
+"""Our stores in the `model.generate()` of `transformers`."""

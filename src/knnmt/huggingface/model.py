@@ -1,4 +1,4 @@
-"""A model that `transformers` loaded: where its output projection stands, and whether a store belongs to it."""
+"""A model that `transformers` loaded: its output projection, and whether a store belongs to it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """`KNNLogitsProcessor`: equations 2 and 3 inside the `generate` of `transformers`.
 
-`generate` hands a processor scores and no states, logits in greedy search and sampling but log-probabilities in beam
-search, and it lets processors of its own (forbidden, forced and penalised tokens) come first. Our own decoding mixes
-first and constrains then. So the mixture is made from what the model itself said, which hooks remember, and what the
-processors before this one added to the model's scores is added to it.
+`generate` gives a processor scores but no states. It gives logits in greedy search and sampling, but log-probabilities
+in beam search, and its own processors (forbidden, forced and penalised tokens) come first. Our own decoding mixes first
+and constrains then. So the mixture is made from the model's own output, which hooks record, and what earlier processors
+added to the model's scores is added to the mixture.
 """
 
 from __future__ import annotations

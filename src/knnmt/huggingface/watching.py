@@ -1,4 +1,4 @@
-"""Hooks on a model of `transformers`, for what `generate` does not hand to logits processors: states and raw logits."""
+"""Hooks on a model of `transformers` for what `generate` does not give to logits processors: states and raw logits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Searching the keys of a store: exact in PyTorch, approximate with FAISS, and both at once over a store that lives."""
+"""Search among the keys of a store:
+
+exact in PyTorch, approximate with FAISS, and both at once for a store that changes.
+"""

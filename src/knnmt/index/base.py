@@ -1,4 +1,4 @@
-"""What a search over keys is, and how the results of several become one."""
+"""The interface of a search over keys, and how results of several searches are merged."""
 
 from __future__ import annotations
 

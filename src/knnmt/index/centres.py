@@ -1,6 +1,6 @@
 """The centres of an index's lists: k-means, and the nearest centres of a query, in PyTorch.
 
-FAISS can do both; its wheel brings a BLAS that knows no recent CPU, and was four times slower here.
+FAISS can do both, but the BLAS in its wheel does not know recent CPUs, and was four times slower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Clustered search on a GPU: near tiles of shortened keys propose, the store's whole keys decide.
+"""Clustered search on a GPU: near tiles of shortened keys propose candidates, and the store's whole keys decide.
 
-k-means puts keys into lists; a list is cut into tiles of the same size, each with a centre of its own. A query looks
-into the tiles whose centres are nearest. There keys lie with fewer dimensions (PCA) but the norm of all of them, and
-the best are measured again whole. Shapes depend on the number of queries alone, and the host waits for nothing, as in
+k-means puts keys into lists; a list is cut into tiles of the same size, each with its own centre. A query searches the
+tiles whose centres are nearest. There keys lie with fewer dimensions (PCA) but the norm of all of them, and the best
+are measured again whole. Shapes depend on the number of queries alone, and the host waits for nothing, as in
 `knnmt.index.resident`. `knnmt.index.tiles` makes the tiles.
 """
 

@@ -1,4 +1,4 @@
-"""The entries of a store as a search needs them: keys by id, values, counts, and which entries are searched for."""
+"""The entries of a store for a search: keys by id, values, counts, and which entries are searched."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Exact search on a CPU: every key is looked at, in blocks, and the best are measured again by direct differences.
+"""Exact search on a CPU: every key is compared, in blocks, and the best are measured again by direct differences.
 
-The keys of a small store are held in float32; those of a large one stay in its memory maps and are widened block by
-block, which takes longer than the products. The scan computes |k|² - 2 q·k, whose rounding errors the second look
-removes. `knnmt.index.resident` does it on a GPU.
+The keys of a small store are kept in float32; those of a large one stay in its memory maps and are widened block by
+block, which takes longer than the products. The scan computes |k|² - 2 q·k; the second measurement removes its rounding
+errors. `knnmt.index.resident` does the same on a GPU.
 """
 
 from __future__ import annotations

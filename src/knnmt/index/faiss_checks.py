@@ -1,7 +1,7 @@
-"""What an index that FAISS read from a file must be before it is searched: FAISS itself trusts it.
+"""Checks an index that FAISS read from a file before it is searched, because FAISS itself trusts it.
 
-FAISS checks that the parts of a file fit together. Whether they fit the store, and that every id is one of an entry,
-is checked here, once, in a few milliseconds for a million entries.
+FAISS checks that the parts of a file fit together. These checks make sure that they fit the store, and that every id is
+an entry's. They run once and take a few milliseconds for a million entries.
 """
 
 from __future__ import annotations

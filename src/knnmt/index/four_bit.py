@@ -1,6 +1,6 @@
-"""Compiled search over a FAISS index of four-bit codes, where `knnmt.native` could be built.
+"""Compiled search over a FAISS index of four-bit codes, if `knnmt.native` was built.
 
-It reads the lists where FAISS has them and the keys where the store has them, so that nothing is held twice.
+It reads the lists from FAISS's memory and the keys from the store's, so nothing is kept twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of FAISS index there are to choose from, and how each is searched unless told otherwise."""
+"""The available kinds of FAISS index, with their default search settings."""
 
 from __future__ import annotations
 

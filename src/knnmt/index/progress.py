@@ -1,4 +1,4 @@
-"""How long work lets others see how far it is."""
+"""Progress reports of long work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Entries that say the same again: those of one source text, one beginning of its target, and one next token.
+"""Repeated entries: those with the same source text, the same beginning of the target, and the same next token.
 
-Their keys are equal up to rounding, so that a search for k neighbours would find some of them by chance, and nothing
-else. Only the first of them is searched for, and it counts as often as there are of them.
+Their keys are equal up to rounding, so a search for k neighbours would find some of them by chance, and nothing else.
+Only the first of them is searched, and it counts as often as the entry is repeated.
 """
 
 from __future__ import annotations

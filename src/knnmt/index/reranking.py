@@ -1,4 +1,4 @@
-"""The end of a search on a device: candidates are measured by their true distances, and the nearest put in order."""
+"""The end of a search on a device: candidates are measured by their true distances and sorted."""
 
 from __future__ import annotations
 

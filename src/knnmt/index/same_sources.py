@@ -1,7 +1,7 @@
 """Which sentences of a store have the same source, by hashes of its tokens.
 
-Sentences that were there for long are in one order by hash, newer ones in another that is small: an addition puts only
-those in order again.
+Older sentences are in one list sorted by hash, and newer ones in another, small one; an addition sorts only the latter
+again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An index beside its store: built, saved, brought up to date, and recognised when it is of another state.
+"""An index beside its store: it is built, saved and updated, and recognised if it belongs to another state.
 
 STORE/indexes/
-  index.json                            what the index is, of which segments; names the file and its SHA-256
+  index.json                            describes the index and its segments; names the file and its SHA-256
   <kind>-g<generation>-<digest>.faiss   immutable, named by what is in it; none for exact search
   lock                                  held by the one process that writes here; the store may change meanwhile
 """

@@ -1,4 +1,4 @@
-"""The k smallest numbers of each row, where their order does not matter."""
+"""The k smallest numbers of each row, in any order."""
 
 from __future__ import annotations
 

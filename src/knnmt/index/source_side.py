@@ -1,7 +1,7 @@
 """The source side of a store: the tokens of its sentences' sources, and where each token occurs.
 
-It follows a store that changes: what was put in order for an earlier state is taken over, and what came since lies
-beside it. Of sentences with the same source one stands for all; the others are passed over.
+It follows a changing store: what was sorted for an earlier state is reused, and newer sentences are kept beside it. Of
+sentences with the same source, one stands for all; the others are skipped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`StoreIndex`: search over a store that lives, which is what the rest of knnmt searches with.
+"""`StoreIndex`: search over a store that changes; the rest of knnmt uses this.
 
-What the saved index covers is searched with it, entries newer than it exactly, and the results are merged.
+Entries that the saved index covers are searched with it, newer ones exactly, and the results are merged.
 """
 
 from __future__ import annotations

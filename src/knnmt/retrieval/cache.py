@@ -1,7 +1,7 @@
-"""The cache of retrieval results: a step whose state is near an earlier one takes over what that one found.
+"""The cache of retrieval results: a step whose state is near an earlier one reuses its result.
 
-A hit is a Euclidean distance of at most τ to a state of an earlier step, never of the same one. States are compared as
-they are searched, after PCA where there is one, unless the settings ask for whole states.
+A hit has a Euclidean distance of at most τ to a state of an earlier step, never of the same one. States are compared as
+they are searched, after a PCA if there is one, unless the settings ask for whole states.
 """
 
 from __future__ import annotations

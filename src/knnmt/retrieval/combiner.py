@@ -1,4 +1,4 @@
-"""Combiners: what the neighbours of a row say about their own weights, and about λ."""
+"""Combiners: they compute the weights of a row's neighbours, and λ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The steps of a batch in compiled code: cache, search, equations 2 and 3 in two calls a step and the search.
+"""The steps of a batch in compiled code: cache, search, and equations 2 and 3 in two calls per step besides the search.
 
-It serves the plain case, which is what most batches are: every sentence with the same store and settings, on the CPU,
-without a gate, a combiner of one's own or evidence (`retriever.steps_for`). It finds what `plain.PlainSteps` finds.
+It serves the plain case, which is the usual one: every sentence with the same store and settings, on the CPU, without a
+gate, a custom combiner or evidence (`retriever.steps_for`). It finds what `plain.PlainSteps` finds.
 """
 
 from __future__ import annotations

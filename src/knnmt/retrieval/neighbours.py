@@ -1,4 +1,4 @@
-"""What a search brings back for the rows of a step."""
+"""The results of a search for the rows of a step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A small network beside a store: one safetensors file with its weights, a record of what it is for, and a checksum.
+"""A small network beside a store: one safetensors file with its weights, a record of its purpose, and a checksum.
 
-Nothing of such a file is trusted: whoever reads one checks that the weights are those of its network.
+Such a file is not trusted: readers check that the weights fit the network.
 """
 
 from __future__ import annotations

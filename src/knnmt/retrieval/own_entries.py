@@ -1,6 +1,6 @@
 """A sentence's own entries in compiled code, for keys in float16: the search of `sentence_stores.SentenceStores`.
 
-Keys are held in int8; the nearest are measured where the store has them (`native/own.cpp`).
+Keys are kept in int8; the nearest are measured in the store's own memory (`native/own.cpp`).
 """
 
 from __future__ import annotations

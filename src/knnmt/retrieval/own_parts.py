@@ -1,6 +1,6 @@
-"""Gates and combiners of one's own, made by the names that a call gives (`knnmt.extensions`).
+"""Custom gates and combiners, made by the names that a call gives (`knnmt.extensions`).
 
-What is named is called with the open store, the settings and the engine, and gives the gate or the combiner.
+The named object is called with the open store, the settings and the engine, and returns the gate or the combiner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The steps of a batch in PyTorch: the way that serves every request, and that the fast ones are compared with.
+"""The steps of a batch in PyTorch: this implementation serves every request, and the fast ones are compared with it.
 
-A row goes through projection (PCA), gate, cache, search, combiner and interpolation. Sentences of a batch may use
-different stores and settings; each group of sentences that shares both has a cache of its own.
+A row passes projection (PCA), gate, cache, search, combiner and interpolation. Sentences of a batch may use different
+stores and settings; each group of sentences that shares both has its own cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Settings saved with a store under names, because the best are others for each method and each domain.
+"""Named settings that are saved with a store, because the best settings differ for each method and each domain.
 
-In `settings.json`: "profiles" maps names to whole settings with where they come from; "default_profile" names the one
-that is used when a call names none.
+In `settings.json`, "profiles" maps names to complete settings with their origin; "default_profile" names the one that
+is used if a call names none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Retrieval of sentences that all search one store at every step, in work that never waits for the device.
+"""Retrieval for sentences that all search one store at every step, in work that never waits for the device.
 
-No gate and no cache say which rows search, so shapes are the same at every step, and a step can be recorded and
-replayed. What it keeps from step to step stands at addresses that stay.
+No gate and no cache decide which rows search, so shapes are the same at every step, and a step can be recorded and
+replayed. Its state is at fixed addresses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the searches of a run were: how many rows searched, and what the cache saved."""
+"""Statistics of the searches of a run: how many rows searched, and how many the cache saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a step, and who may look at it: gates before the search, combiners after it."""
+"""The state of a step, for gates before the search and combiners after it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Comparing the speed of systems, in turns, each in a process of its own."""
+"""Compares the speed of systems, in turns, each in its own process."""

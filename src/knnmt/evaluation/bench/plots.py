@@ -1,7 +1,7 @@
-"""The paper's two figures of speed: tokens a second against batch size, and the ablation of the combinations.
+"""The paper's two figures of speed: tokens per second against batch size, and the ablation of the combinations.
 
-Colours are Okabe and Ito's, which people with any kind of colour vision can tell apart; marks, strokes and hatches say
-the same in grey.
+The colours are Okabe and Ito's, which people with any kind of colour vision can distinguish; marks, strokes and hatches
+show the same in grey.
 """
 
 from __future__ import annotations

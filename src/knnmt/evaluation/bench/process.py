@@ -1,4 +1,4 @@
-"""A measured system's process, seen from outside: started, asked over a pipe, and ended whatever happens."""
+"""The process of a measured system, from outside: it is started, asked over a pipe, and always ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report of speed as people and programs read it: text, Markdown, JSON."""
+"""A report of speed for people and programs: text, Markdown, JSON."""
 
 from __future__ import annotations
 

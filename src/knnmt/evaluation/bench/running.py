@@ -1,7 +1,7 @@
-"""Generation speed of systems side by side, as in the paper's figures: tokens a second by batch size.
+"""Generation speed of several systems, as in the paper's figures: tokens per second by batch size.
 
-Each system has a process of its own, one works at a time, and all take turns within every round, so that a slow moment
-of the machine hits all of them. A first round, not counted, warms up. What is compared is medians over the rounds.
+Each system has its own process, one works at a time, and all take turns within every round, so that a slow moment of
+the machine affects all of them. A first round warms up and is not counted. Medians over the rounds are compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text that speed is measured on: what a report says of it, and whether it stands in the stores."""
+"""The text for measuring speed: its description in a report, and whether it is in the stores."""
 
 from __future__ import annotations
 

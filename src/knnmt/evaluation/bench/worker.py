@@ -1,7 +1,7 @@
-"""The process of one measured system: translates what it is asked to, and says what that took.
+"""The process of one measured system: it translates on request, and reports the time.
 
-Run as `python -m knnmt.evaluation.bench.worker DESCRIPTION`. It talks in lines of JSON: first what the system is, then
-an answer for every request on standard input, until that ends.
+Run as `python -m knnmt.evaluation.bench.worker DESCRIPTION`. It writes lines of JSON: first a description of the
+system, then an answer for every request on standard input, until that ends.
 """
 
 from __future__ import annotations

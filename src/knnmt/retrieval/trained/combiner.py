@@ -1,4 +1,7 @@
-"""A trained combiner: a network with what it was trained for, kept in the store's directory as METHOD.safetensors."""
+"""A trained combiner:
+
+a network with the settings of its training, kept in the store's directory as METHOD.safetensors.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the networks of trained combiners look at: the neighbours of some rows, and what the model says of them.
+"""The inputs of trained combiners: the neighbours of some rows, and the model's own probabilities for them.
 
-The same in training, where rows are kept, and in a step, where nothing is computed before it is asked for.
+They are the same in training, where rows are kept, and in a step, where everything is computed on demand.
 """
 
 from __future__ import annotations
