@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 END, PAD, UNKNOWN = "</s>", "<pad>", "<unk>"
-# Of OPUS-MT, and of facebook/wmt19-de-en, the paper's model.
+# Of OPUS-MT, and of facebook/wmt19-de-en, the paper's model, which has one table for source, target and output.
 SHAPES: dict[str, dict[str, Any]] = {
     "marian-78m": {
         "d_model": 512,
@@ -40,6 +40,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 1024,
         "src_vocab_size": 42024,
         "tgt_vocab_size": 42024,
+        "tie_word_embeddings": True,
         "langs": ["de", "en"],
     },
 }
@@ -67,6 +68,7 @@ def write_checkpoint(name: str, directory: Path) -> None:
         model: Any = transformers.MarianMTModel(transformers.MarianConfig(**shape))
     else:
         model = transformers.FSMTForConditionalGeneration(transformers.FSMTConfig(**shape))
+        share_table(model)
     model.save_pretrained(directory)
     (directory / "generation_config.json").write_text("{}")
     vocabulary = {token: number for number, token in enumerate(tokens_of(shape))}
@@ -74,6 +76,12 @@ def write_checkpoint(name: str, directory: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens([END, PAD, UNKNOWN])
     tokenizer.save(str(directory / "tokenizer.json"))
+
+
+def share_table(model: Any) -> None:
+    """One table for source, target and output, as in the published checkpoint; files hold it once."""
+    table = model.model.decoder.embed_tokens.weight
+    model.model.encoder.embed_tokens.weight = model.model.decoder.output_projection.weight = table
 
 
 def convert(name: str, checkpoint: Path, directory: Path) -> None:
@@ -89,6 +97,7 @@ def convert(name: str, checkpoint: Path, directory: Path) -> None:
             tokens.remove(PAD)
         else:
             model = FSMTForConditionalGeneration.from_pretrained(checkpoint)
+            share_table(model)
             model.config.normalize_before = model.config.normalize_embedding = False
             model.lm_head = model.model.decoder.output_projection
             for side in (model.model.encoder, model.model.decoder):

@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from family_checkpoints import make_family, some_sources
+from compiled_engines import in_pytorch, load, loaded, use_build
+from family_checkpoints import some_sources
 from knnmt import native
-from knnmt.engine import compiled_decoder, product
 from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
 from native_builds import builds_that_run
 
-BUILDS = builds_that_run()
 if native.library() is None:
     pytest.skip("nothing was compiled, or it is switched off", allow_module_level=True)
 WIDTH = 3
 
 
-@pytest.fixture(params=BUILDS)
-def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
-    found = native.load(request.param)
-    assert found is not None
-    for module in (compiled_decoder, product):
-        monkeypatch.setattr(module, "library", lambda: found)
-    return found
-
-
-def load(directory: Path, family: str, dtype: str, half: bool = True, **overrides: object) -> TransformerEngine:
-    """An engine of a random checkpoint, whose weights float16 holds, or not."""
-    make_family(directory, family, **overrides)  # type: ignore[arg-type]
-    path = directory / "model.safetensors"
-    if half:
-        save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
-    return loaded(directory, dtype)
-
-
-def loaded(directory: Path, dtype: str = "float32") -> TransformerEngine:
-    engine = load_engine(directory, device="cpu", dtype=dtype)
-    assert isinstance(engine, TransformerEngine)
-    return engine
-
-
-def in_pytorch(directory: Path) -> TransformerEngine:
-    """The checkpoint where nothing was compiled."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (compiled_decoder, product):
-            patch.setattr(module, "library", lambda: None)
-        engine = loaded(directory)
-    assert engine._compiled is None
-    return engine
+@pytest.fixture(params=builds_that_run())
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_build(monkeypatch, request.param)
 
 
 def walk(engine: TransformerEngine, compiled: CompiledDecoder | None) -> list[Tensor]:
@@ -171,7 +140,7 @@ def test_a_row_depends_neither_on_the_others_nor_on_the_threads(dtype: str, tmp_
     finally:
         torch.set_num_threads(before)
     for each in found[1:]:
-        torch.testing.assert_close(each, found[0], atol=1e-5, rtol=1e-5)  # the encoder's attention is PyTorch's
+        assert torch.equal(each, found[0])
 
 
 @pytest.mark.usefixtures("build")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.blocks import DecoderLayer, Embedding
+from knnmt.engine.compiled_layers import ACTIVATIONS, CompiledNorm, compiled_norm, matrices_of
 from knnmt.engine.layers import Norm
 from knnmt.engine.product import Matrix
 from knnmt.engine.state import StateInTurn, TransformerState
@@ -21,14 +22,6 @@ from knnmt.errors import InputError
 from knnmt.native import library
 
 MAX_TOGETHER = 16  # new tokens of a row: of more, PyTorch's products are as fast, and its attention is faster
-_LARGEST_SIZE = 2**28  # of which three times as much is a number of 32 bits
-_ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
-
-
-class _Norm(ctypes.Structure):
-    """As in decoder.cpp."""
-
-    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p))
 
 
 class _Layer(ctypes.Structure):
@@ -36,7 +29,7 @@ class _Layer(ctypes.Structure):
 
     _fields_ = (
         *((name, Matrix) for name in ("self_in", "self_out", "cross_query", "cross_out", "inner", "outer")),
-        *((name, _Norm) for name in ("self_norm", "cross_norm", "feed_forward_norm")),
+        *((name, CompiledNorm) for name in ("self_norm", "cross_norm", "feed_forward_norm")),
     )
 
 
@@ -49,8 +42,8 @@ class _Decoder(ctypes.Structure):
         ("layer", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("vocabulary", "longest")),
         *((name, ctypes.c_void_p) for name in ("tokens", "positions")),
-        ("embedding_norm", _Norm),
-        ("last_norm", _Norm),
+        ("embedding_norm", CompiledNorm),
+        ("last_norm", CompiledNorm),
     )
 
 
@@ -82,7 +75,7 @@ class CompiledDecoder:
         residuals = [(each.self_residual, each.cross_residual, each.feed_forward_residual) for each in layers]
         self._layers = (_Layer * len(layers))(
             *(
-                _Layer(*mine, *(_norm(each.norm) for each in norms))
+                _Layer(*mine, *(compiled_norm(each.norm) for each in norms))
                 for mine, norms in zip(matrices, residuals, strict=True)
             )
         )
@@ -91,7 +84,7 @@ class CompiledDecoder:
             shape.dim,
             shape.decoder_heads,
             matrices[0][4].outputs,
-            _ACTIVATIONS[shape.activation],
+            ACTIVATIONS[shape.activation],
             shape.norm_first,
             shape.norm_epsilon,
             ctypes.addressof(self._layers),
@@ -99,8 +92,8 @@ class CompiledDecoder:
             len(embedding.positions),
             embedding.tokens.data_ptr(),
             embedding.positions.data_ptr(),
-            _norm(embedding.norm),
-            _norm(last_norm),
+            compiled_norm(embedding.norm),
+            compiled_norm(last_norm),
         )
 
     @classmethod
@@ -120,14 +113,10 @@ class CompiledDecoder:
             )
             for each in layers
         ]
-        matrices = [[one.compiled.matrix for one in mine if one.compiled is not None] for mine in projections]
-        if native is None or not layers or any(len(mine) < len(projections[0]) for mine in matrices):
-            return None
-        dim, hidden = shape.dim, matrices[0][4].outputs
-        if max(dim, hidden) > _LARGEST_SIZE:
-            return None
-        expected = [(dim, 3 * dim), (dim, dim), (dim, dim), (dim, dim), (dim, hidden), (hidden, dim)]
-        if any([(one.inputs, one.outputs) for one in mine] != expected for mine in matrices):
+        dim = shape.dim
+        expected = [(dim, 3 * dim), (dim, dim), (dim, dim), (dim, dim), (dim, None), (None, dim)]
+        matrices = matrices_of(projections, expected)
+        if native is None or matrices is None:
             return None
         return cls(native, shape, embedding, layers, matrices, last_norm)
 
@@ -183,7 +172,3 @@ class CompiledDecoder:
                 f"or after more than its {self._decoder.longest} positions"
             )
         return representations
-
-
-def _norm(norm: Norm | None) -> _Norm:
-    return _Norm() if norm is None else _Norm(norm.weight.data_ptr(), norm.bias.data_ptr())

@@ -21,6 +21,7 @@ from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
+from knnmt.engine.compiled_encoder import CompiledEncoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept, TurnState
 from knnmt.engine.languages import TellLanguages, Told
 from knnmt.engine.rows import Rows
@@ -63,6 +64,9 @@ class TransformerEngine:
         output = weights.take(*shape.output, *(TIED if shape.tied else ()), shape=(None, shape.dim))
         self._output = weights.as_projection(output, self._output_bias(weights, len(output)))
         self._compiled = CompiledDecoder.of(shape, self._target_embedding, self._decoder, self._decoder_norm)
+        self._compiled_encoder = CompiledEncoder.of(
+            shape, self._source_embedding, self._encoder, self._encoder_norm, self._decoder
+        )
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
@@ -125,6 +129,9 @@ class TransformerEngine:
         with timing.stage("encoder"), torch.inference_mode(), any_shape(self.device):
             rows = Rows.of(sources)
             lengths = tuple(rows.lengths.tolist())
+            if self._compiled_encoder is not None:
+                self._require_source_tokens(rows)
+                return EncodedSources(self._compiled_encoder.states(rows), lengths)
             return EncodedSources(self.encode_padded(self._padded(rows), self._padding_mask(lengths)), lengths)
 
     def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -143,9 +150,13 @@ class TransformerEngine:
 
     def start(self, encoded: EncodedSources) -> TransformerState:
         with timing.stage("encoder"), torch.inference_mode():
-            return TransformerState(
-                self.source_attention(encoded.states), self._padding_mask(encoded.lengths), self._layer_heads
-            )
+            cross, mask = self._source_attention_of(encoded), self._padding_mask(encoded.lengths)
+            return TransformerState(cross, mask, self._layer_heads)
+
+    def _source_attention_of(self, encoded: EncodedSources) -> list[Tensor]:
+        if self._compiled_encoder is None:
+            return self.source_attention(encoded.states)
+        return self._compiled_encoder.source_attention(encoded.states, encoded.lengths, self._shape.decoder_heads)
 
     def source_attention(self, states: Tensor) -> list[Tensor]:
         """Each layer's keys and values of the source, (sentences, source, 2, heads, head_dim), from encoder states."""
@@ -197,7 +208,7 @@ class TransformerEngine:
     def start_in_turn(self, encoded: EncodedSources) -> StateInTurn:
         """As `start`, for `step_in_turn`."""
         with timing.stage("encoder"), torch.inference_mode():
-            cross, mask = self.source_attention(encoded.states), self._padding_mask(encoded.lengths)
+            cross, mask = self._source_attention_of(encoded), self._padding_mask(encoded.lengths)
             return StateInTurn(cross, mask, self._layer_heads)
 
     def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
@@ -216,13 +227,16 @@ class TransformerEngine:
             return found.view(*representations.shape[:-1], -1)
 
     def _padded(self, sources: Rows) -> Tensor:
+        self._require_source_tokens(sources)
+        return sent(torch.from_numpy(sources.padded(self.special_tokens.padding)), self.device)
+
+    def _require_source_tokens(self, sources: Rows) -> None:
         most = int(sources.numbers.max(initial=0))
         if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
                 f"{self.name}: its tokenizer gives token {most}, but its weights have only "
                 f"{len(self._source_embedding.tokens):,} tokens. Check that both are from the same checkpoint."
             )
-        return sent(torch.from_numpy(sources.padded(self.special_tokens.padding)), self.device)
 
     def _padding_mask(self, lengths: Sequence[int]) -> Tensor | None:
         """(sentences, 1, 1, longest), or None where every sentence is as long as the longest."""

@@ -71,6 +71,24 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_own_draft.restype = None
     found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
     found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
+    found.knnmt_encode.argtypes = [
+        *[ctypes.c_void_p] * 3,
+        ctypes.c_int32,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+    ]
+    found.knnmt_encode.restype = ctypes.c_bool
+    found.knnmt_source_attention.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int32,
+        *[ctypes.c_void_p] * 2,
+        ctypes.c_int32,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+    ]
+    found.knnmt_source_attention.restype = None
     found.knnmt_product.argtypes = found.knnmt_log_probabilities.argtypes = [
         *[ctypes.c_void_p] * 4,
         *[ctypes.c_int32] * 2,

@@ -18,6 +18,7 @@ namespace {
 constexpr int PANELS = WIDTH == 16 ? 4 : 3;
 constexpr int ROWS = WIDTH == 64 ? 8 : WIDTH == 32 ? 4 : 6;
 constexpr int64_t MOST_INPUTS = 512;  // of a block: what rows are multiplied by stays near until all of them were
+constexpr int64_t SOON = 2048;        // bytes that are fetched ahead of a product of few rows
 constexpr int64_t MOST_ROWS = 240;    // whose inputs of a block stay near, too
 
 // Some inputs of a few rows, and the panels that they are multiplied by.
@@ -36,17 +37,21 @@ struct Block {
     int64_t y_stride;
 };
 
-template <int rows, int panels, typename Weight>
-void multiply(const Block<Weight>& block) {
+template <int rows, int panels, bool soon, typename Weight>
+__attribute__((noinline)) void multiply(const Block<Weight>& block) {
     const Block<Weight> b = block;  // of which y is no part
     Floats sums[rows][panels];
     for (int row = 0; row < rows; ++row)
         for (int panel = 0; panel < panels; ++panel)
             sums[row][panel] = b.start ? load<Floats>(b.start + row * b.start_stride + panel * FLOATS) : Floats{};
     for (int64_t i = 0; i < b.inputs; ++i) {
-        __builtin_prefetch(b.next + i * b.next_step);
+        if (!soon) __builtin_prefetch(b.next + i * b.next_step);
         Floats some[panels];
-        for (int panel = 0; panel < panels; ++panel) some[panel] = widened(b.weight + panel * b.weight_stride + i * FLOATS);
+        for (int panel = 0; panel < panels; ++panel) {
+            const Weight* const weight = b.weight + panel * b.weight_stride + i * FLOATS;
+            if (soon) __builtin_prefetch(weight + SOON / sizeof(Weight));
+            some[panel] = widened(weight);
+        }
         for (int row = 0; row < rows; ++row)
             for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * b.x[row * b.x_stride + i];
     }
@@ -54,20 +59,22 @@ void multiply(const Block<Weight>& block) {
 }
 
 // The same for a number of rows that is known only now.
-template <int panels, typename Weight, int rows = ROWS>
+template <int panels, bool soon, typename Weight, int rows = ROWS>
 void multiply_rows(int64_t count, const Block<Weight>& block) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply_rows<panels, Weight, rows - 1>(count, block);
-    multiply<rows, panels>(block);
+        if (count < rows) return multiply_rows<panels, soon, Weight, rows - 1>(count, block);
+    multiply<rows, panels, soon>(block);
 }
 
-// All rows. While the first few are multiplied, the panels of `next` are fetched, one after the other.
+// All rows. Of more rows than are multiplied at once, while the first few are multiplied, the panels of `next` are fetched, one
+// after the other. For fewer, the memory is the limit, and each panel is fetched a little ahead.
 template <int panels, typename Weight>
 void multiply_block(int64_t rows, Block<Weight> block, const char* next, int64_t next_stride) {
+    if (rows <= ROWS) return multiply_rows<panels, true>(rows, block);
     for (int64_t row = 0; row < rows; row += ROWS) {
         const int64_t turn = row / ROWS;
         block.next = next + (turn < panels ? turn : 0) * next_stride;
-        multiply_rows<panels>(rows - row, block);
+        multiply_rows<panels, false>(rows - row, block);
         block.x += ROWS * block.x_stride;
         if (block.start) block.start += ROWS * block.start_stride;
         block.y += ROWS * block.y_stride;
@@ -87,16 +94,16 @@ const float* widened_block(const uint16_t* weight, int64_t stride, int64_t input
     return wide.data();
 }
 
-// At most MOST_ROWS rows.
+// At most MOST_ROWS rows, which begin `x_stride` and `y_stride` numbers after one another.
 template <int panels, typename Weight>
-void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, float* y) {
+void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, int64_t x_stride, float* y, int64_t y_stride) {
     const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS, stride = inputs * FLOATS;
     const int64_t blocks = (inputs + MOST_INPUTS - 1) / MOST_INPUTS;
     const bool whole = first + panels * FLOATS <= outputs;
     thread_local std::vector<float> sums;  // of panels that have outputs beyond the last
     if (!whole) sums.resize(static_cast<size_t>(rows * panels * FLOATS));
     float* const to = whole ? y + first : sums.data();
-    const int64_t to_stride = whole ? outputs : panels * FLOATS;
+    const int64_t to_stride = whole ? y_stride : panels * FLOATS;
     const Weight* const weights = static_cast<const Weight*>(matrix.panels) + first * inputs;
     for (int64_t number = 0; number < blocks; ++number) {
         const int64_t begin = inputs * number / blocks, count = inputs * (number + 1) / blocks - begin;
@@ -109,7 +116,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
         const auto multiply_by = [&](const auto* near, int64_t near_stride) {
             multiply_block<panels>(
                 rows,
-                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, x + begin, inputs, start, number ? to_stride : 0, to, to_stride},
+                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, x + begin, x_stride, start, number ? to_stride : 0, to, to_stride},
                 reinterpret_cast<const char*>(next), next_stride);
         };
         if constexpr (std::is_same_v<Weight, uint16_t>)
@@ -120,7 +127,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
         multiply_by(weight, stride);
     }
     if (!whole)
-        for (int64_t row = 0; row < rows; ++row) std::copy_n(to + row * to_stride, outputs - first, y + row * outputs + first);
+        for (int64_t row = 0; row < rows; ++row) std::copy_n(to + row * to_stride, outputs - first, y + row * y_stride + first);
 }
 
 // ---- int8 -----------------------------------------------------------------------------------------------------------
@@ -189,8 +196,12 @@ void put_into_codes(const Codes& into, int64_t row, const float* x, int64_t inpu
     }
 }
 
-template <int digits, int rows, int panels>
-void multiply8(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y) {
+// What is fetched while rows are multiplied with panels: of many rows, while each few are, a panel that comes next, and of few,
+// for which the memory is the limit, what comes soon of the panels themselves.
+enum class Fetch { NOTHING, SOON, NEXT };
+
+template <int digits, int rows, int panels, Fetch fetch>
+__attribute__((noinline)) void multiply8(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
     const int64_t quads = x.stride / 4, first = panel * FLOATS;
     const int8_t* weight = static_cast<const int8_t*>(matrix.panels) + first * x.stride;
     const uint8_t* codes = x.codes + row * digits * x.stride;
@@ -199,7 +210,11 @@ void multiply8(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row,
         for (int p = 0; p < panels; ++p) each[p] = load<Ints>(matrix.starts + first + p * FLOATS);
     for (int64_t i = 0; i < quads; ++i) {
         Ints some[panels];
-        for (int p = 0; p < panels; ++p) some[p] = load<Ints>(weight + (p * quads + i) * WIDTH);
+        if (fetch == Fetch::NEXT) __builtin_prefetch(next + i * WIDTH);
+        for (int p = 0; p < panels; ++p) {
+            if (fetch == Fetch::SOON) __builtin_prefetch(weight + (p * quads + i) * WIDTH + SOON);
+            some[p] = load<Ints>(weight + (p * quads + i) * WIDTH);
+        }
         for (int r = 0; r < rows * digits; ++r) {
             int32_t four;
             std::memcpy(&four, codes + r * x.stride + i * 4, 4);
@@ -207,33 +222,44 @@ void multiply8(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row,
             for (int p = 0; p < panels; ++p) sums[r][p] = add_products(sums[r][p], broadcast, some[p]);
         }
     }
-    for (int r = 0; r < rows; ++r)
-        for (int p = 0; p < panels; ++p) {
-            const int64_t output = first + p * FLOATS;
-            const int64_t count = std::min<int64_t>(FLOATS, matrix.outputs - output);
+    const bool whole = first + panels * FLOATS <= matrix.outputs;
+    for (int p = 0; p < panels; ++p) {
+        const int64_t output = first + p * FLOATS;
+        const Floats scales = load<Floats>(matrix.scales + output);
+        for (int r = 0; r < rows; ++r) {
             Floats sum = __builtin_convertvector(sums[r * digits][p], Floats);
             if constexpr (digits == 2) sum = sum * 128.0f + __builtin_convertvector(sums[r * digits + 1][p], Floats);
-            Floats result = rounded(sum * (load<Floats>(matrix.scales + output) * x.steps[row + r]));
+            Floats result = rounded(sum * (scales * x.steps[row + r]));
             if (matrix.bias) result += load<Floats>(matrix.bias + output);
             float* place = y + (row + r) * matrix.outputs + output;
-            if (count == FLOATS)
+            if (whole)
                 std::memcpy(place, &result, sizeof(result));
             else
-                std::memcpy(place, &result, static_cast<size_t>(count) * sizeof(float));
+                std::memcpy(place, &result, static_cast<size_t>(std::min<int64_t>(FLOATS, matrix.outputs - output)) * sizeof(float));
         }
+    }
 }
 
-template <int digits, int panels, int rows = ROWS8 / digits>
-void multiply8_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y) {
+template <int digits, int panels, Fetch fetch, int rows = ROWS8 / digits>
+void multiply8_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply8_rows<digits, panels, rows - 1>(count, matrix, panel, x, row, y);
-    multiply8<digits, rows, panels>(matrix, panel, x, row, y);
+        if (count < rows) return multiply8_rows<digits, panels, fetch, rows - 1>(count, matrix, panel, x, row, y, next);
+    multiply8<digits, rows, panels, fetch>(matrix, panel, x, row, y, next);
 }
 
 template <int digits, int panels>
 void multiply8_panels(const Matrix& matrix, int64_t panel, int64_t rows, const Codes& x, float* y) {
     constexpr int each = ROWS8 / digits;
-    for (int64_t row = 0; row < rows; row += each) multiply8_rows<digits, panels>(rows - row, matrix, panel, x, row, y);
+    const int8_t* next = static_cast<const int8_t*>(matrix.panels) + (panel + panels) * FLOATS * x.stride;
+    const bool last = (panel + 2 * panels) * FLOATS > matrix.outputs;
+    int64_t row = 0;
+    if (rows <= (panels - 1) * each) {
+        multiply8_rows<digits, panels, Fetch::SOON>(rows, matrix, panel, x, row, y, next);
+        row += each;
+    } else if (!last)
+        for (; row < panels * each && row < rows; row += each, next += FLOATS * x.stride)
+            multiply8_rows<digits, panels, Fetch::NEXT>(rows - row, matrix, panel, x, row, y, next);
+    for (; row < rows; row += each) multiply8_rows<digits, panels, Fetch::NOTHING>(rows - row, matrix, panel, x, row, y, next);
 }
 
 // ---- A thread's share -----------------------------------------------------------------------------------------------
@@ -269,15 +295,23 @@ void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Co
                 const float* from = x + row * matrix.inputs;
                 float* to = y + row * matrix.outputs;
                 if (matrix.half)
-                    multiply_panels<count, uint16_t>(matrix, at, some, from, to);
+                    multiply_panels<count, uint16_t>(matrix, at, some, from, matrix.inputs, to, matrix.outputs);
                 else
-                    multiply_panels<count, float>(matrix, at, some, from, to);
+                    multiply_panels<count, float>(matrix, at, some, from, matrix.inputs, to, matrix.outputs);
             });
         }
     else if (matrix.digits == 1)
         by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<1, count>(matrix, at, rows, codes, y); });
     else
         by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<2, count>(matrix, at, rows, codes, y); });
+}
+
+void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64_t rows, const float* x, int64_t x_stride, float* y,
+                     int64_t y_stride) {
+    const Matrix matrix{0, 0, inputs, outputs, panels, nullptr, nullptr, nullptr};
+    by_panels<PANELS>(0, (outputs + FLOATS - 1) / FLOATS, [&](int64_t at, auto count) {
+        multiply_panels<count, float>(matrix, at, rows, x, x_stride, y, y_stride);
+    });
 }
 
 void multiply(const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {

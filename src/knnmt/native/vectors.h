@@ -139,6 +139,37 @@ float sum(Floats numbers) {
 #endif
 }
 
+// The sum of each of as many vectors as a vector has numbers, every one added up in the same order.
+Floats sums_of(const Floats (&parts)[FLOATS]) {
+#if defined(__AVX512BW__)
+    __m512 fours[4];
+    for (int i = 0; i < 4; ++i) {
+        const __m512 a = (__m512)parts[4 * i], b = (__m512)parts[4 * i + 1], c = (__m512)parts[4 * i + 2], d = (__m512)parts[4 * i + 3];
+        const __m512d ab = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+        const __m512d cd = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+        fours[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    }
+    __m512 halves[2];
+    for (int i = 0; i < 2; ++i) {
+        const __m512 a = fours[2 * i], b = fours[2 * i + 1];
+        halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    }
+    const __m512 a = halves[0], b = halves[1];
+    return (Floats)_mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+#elif defined(__AVX2__)
+    __m256 fours[2];
+    for (int i = 0; i < 2; ++i) {
+        const __m256 ab = _mm256_hadd_ps((__m256)parts[4 * i], (__m256)parts[4 * i + 1]);
+        fours[i] = _mm256_hadd_ps(ab, _mm256_hadd_ps((__m256)parts[4 * i + 2], (__m256)parts[4 * i + 3]));
+    }
+    const __m256 low = _mm256_permute2f128_ps(fours[0], fours[1], 0x20), high = _mm256_permute2f128_ps(fours[0], fours[1], 0x31);
+    return (Floats)_mm256_add_ps(low, high);
+#else
+    const float32x4_t ab = vpaddq_f32((float32x4_t)parts[0], (float32x4_t)parts[1]);
+    return (Floats)vpaddq_f32(ab, vpaddq_f32((float32x4_t)parts[2], (float32x4_t)parts[3]));
+#endif
+}
+
 Floats clamped(Floats numbers, float least, float most) {
     numbers = numbers < least ? Floats{} + least : numbers;
     return numbers > most ? Floats{} + most : numbers;
