@@ -72,16 +72,18 @@ def excerpt(path: Path, count: int, into: Path) -> Path:
 
 @dataclass
 class Spent:
-    """Seconds of a piece of work: on the clock, and of all cores together."""
+    """Seconds of a piece of work: on the clock, of all cores together, and of the main thread."""
 
     wall: float = 0.0
     cpu: float = 0.0
+    thread: float = 0.0
 
 
 @contextmanager
 def spending() -> Iterator[Spent]:
-    spent, wall, cpu = Spent(), time.perf_counter(), _cpu_seconds()
+    spent, wall, cpu, thread = Spent(), time.perf_counter(), _cpu_seconds(), time.thread_time()
     yield spent
+    spent.thread = time.thread_time() - thread
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     spent.wall, spent.cpu = time.perf_counter() - wall, _cpu_seconds() - cpu
@@ -148,9 +150,10 @@ def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: 
 
     def tell(name: str, spent: Spent, share: float = 1.0) -> None:
         speed = entries * share / max(spent.wall, 1e-9)
-        print(f"| {name} | {speed:,.0f} | {1e6 * spent.cpu / (entries * share):.2f} |", flush=True)
+        cpu, thread = (1e6 * seconds / (entries * share) for seconds in (spent.cpu, spent.thread))
+        print(f"| {name} | {speed:,.0f} | {cpu:.2f} | {thread:.2f} |", flush=True)
 
-    print("\n| stage alone | entries/s | µs of CPU time an entry |\n|---|---|---|")
+    print("\n| stage alone | entries/s | µs of CPU time an entry | of the main thread |\n|---|---|---|---|")
     with spending() as spent:
         passes(engine, parts, batch_tokens)
     tell("all passes, keys brought to the host", spent)

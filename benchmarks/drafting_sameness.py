@@ -10,12 +10,13 @@ compared:
 
     tokens               how many were compared
     same neighbours      the largest difference of a token's log-probability where both found the same entries
+    moved                the largest change of the distance to an entry
     other neighbours     of how many tokens the entries differ
-    apart                the largest difference of distance, by the distance, between an entry that only one of the two
-                         found and the last that the other found: a tie for the last place if it is small
+    apart                the largest difference of distance between an entry that only one of the two found and the last
+                         that the other found: a tie for the last place if it is no larger than what distances move by
     difference           the largest difference of a token's log-probability there
-    other translations   how many, and for each: the difference of the two best at the first other token, and how many
-                         entries of that step differ
+    other translations   how many, and for each: the difference of the two best at the first other token, how many
+                         entries of that step differ, and how far apart those are
 
 A store that is not there is built first.
 """
@@ -144,17 +145,18 @@ class Differences:
 
     def __init__(self) -> None:
         self.tokens = self.others = 0
-        self.same_neighbours = self.other_neighbours = self.apart = 0.0
-        self.translations: list[tuple[float, int]] = []
+        self.same_neighbours = self.other_neighbours = self.apart = self.moved = 0.0
+        self.translations: list[tuple[float, int, float]] = []
 
     def add(self, plain: list[Step], drafted: list[Step]) -> None:
         for one, other in zip(plain, drafted, strict=False):
             left, apart = exchanged(one, other)
+            self.moved = max(self.moved, moved(one, other))
             if left:
                 self.others += 1
                 self.apart = max(self.apart, apart)
             if one.token != other.token:
-                self.translations.append((min(one.apart, other.apart), left))
+                self.translations.append((min(one.apart, other.apart), left, apart))
                 return
             self.tokens += 1
             difference = abs(one.gain - other.gain)
@@ -172,8 +174,15 @@ def exchanged(one: Step, other: Step) -> tuple[int, float]:
         left = max(left, int(alone.sum()))
         if alone.any():
             last = np.sqrt(its.distances[its.ids >= 0].max(initial=0.0))
-            furthest = max(furthest, float(np.abs(np.sqrt(mine.distances[alone]) - last).max() / max(last, 1e-9)))
+            furthest = max(furthest, float(np.abs(np.sqrt(mine.distances[alone]) - last).max()))
     return left, furthest
+
+
+def moved(one: Step, other: Step) -> float:
+    """By how much the distance to an entry that both found changes at most."""
+    distances = dict(zip(other.ids.tolist(), np.sqrt(other.distances).tolist(), strict=True))
+    pairs = zip(one.ids.tolist(), np.sqrt(one.distances).tolist(), strict=True)
+    return max((abs(mine - distances[each]) for each, mine in pairs if each >= 0 and each in distances), default=0.0)
 
 
 def main() -> None:
@@ -189,7 +198,17 @@ def main() -> None:
     translator = Translator(device=given.device, dtype=given.dtype)
     config = replace(translator.engine.generation, beam=1, n_best=1)
     print(f"{given.device}, {translator.engine.computes_in}, {given.segments} segments\n", flush=True)
-    columns = ["domain", "batch", "lines", "tokens", "same neighbours", "other neighbours", "apart", "difference"]
+    columns = [
+        "domain",
+        "batch",
+        "lines",
+        "tokens",
+        "same neighbours",
+        "moved",
+        "other neighbours",
+        "apart",
+        "difference",
+    ]
     print(f"| {' | '.join([*columns, 'other translations'])} |\n|{'---|' * (1 + len(columns))}", flush=True)
     for named in given.stores:
         place, _, domain = named.partition("=")
@@ -205,10 +224,13 @@ def main() -> None:
                 plain, drafted = both_ways(translator, sources[first : first + size], config, retrieval)
                 for one, other in zip(plain, drafted, strict=True):
                     found.add(one, other)
-            numbers = f"{found.same_neighbours:.1e} | {found.others} | {found.apart:.1e} | {found.other_neighbours:.1e}"
-            others = ", ".join(f"{apart:.1e} ({left} entries)" for apart, left in sorted(found.translations))
+            numbers = f"{found.same_neighbours:.1e} | {found.moved:.1e} | {found.others} | {found.apart:.1e}"
+            others = ", ".join(
+                f"{best:.1e} ({left} entries, {apart:.1e})" for best, left, apart in sorted(found.translations)
+            )
             print(
                 f"| {domain} | {size} | {len(sources)} | {found.tokens:,} | {numbers} "
+                f"| {found.other_neighbours:.1e} "
                 f"| {len(found.translations)}{': ' + others if others else ''} |",
                 flush=True,
             )

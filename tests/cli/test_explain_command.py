@@ -57,7 +57,7 @@ def test_a_text_translated_twice_is_warned_of_once(command: list[str]) -> None:
     done = run(command, "Satz 3 ja.", "Satz 8", "--max-tokens", "3")
     assert done.exit_code == 0, done.output
     for text in ("Satz 3 ja.", "Satz 8"):
-        assert done.stderr.count(f"may be cut: {text!r}") == 1
+        assert done.stderr.count(f"may be cut off: {text!r}") == 1
 
 
 def test_a_text_without_a_translation_is_said_and_the_others_are_explained(

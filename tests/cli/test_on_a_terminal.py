@@ -126,5 +126,5 @@ def test_warnings_while_a_bar_is_drawn(tiny_checkpoint: Path, tmp_path: Path) ->
         "translate", "-m", tiny_checkpoint, text, "-o", tmp_path / "out", "--max-tokens", "1", term="xterm"
     )
     assert status == 0
-    assert "may be cut: 'a \\x1b]0;owned\\x07 b'" in sent.replace("\n", "")
+    assert "may be cut off: 'a \\x1b]0;owned\\x07 b'" in sent.replace("\n", "")
     assert_tame(sent, "translating")

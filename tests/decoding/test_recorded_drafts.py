@@ -78,8 +78,7 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     store: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("_TURN_COST", "_ROW_COST"):
-        monkeypatch.setattr(module, name, 0.0)  # long drafts for all
+    monkeypatch.setattr(module, "turns_for", lambda *_: max(TURNS))  # long drafts for all
     sources = small.tokenizer.encode_sources(TEXTS)
     config = replace(small.generation, beam=1, n_best=1, length_penalty=0.7, **settings)
     opened = OpenStore(Datastore.open(store), small.device, exact=True)
@@ -102,14 +101,30 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
 
 
 def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TURN_COST", 0.2)
-    monkeypatch.setattr(module, "_ROW_COST", 0.01)
-    for chances, size in (([0.0], 1), ([0.9], 1), ([0.5, 0.9], 2), ([0.9] * 60, 64), ([1.0] * 256, 256)):
-        found = turns_for(np.array(chances), size)
-        worth = {
-            turns: sum(chance**number for chance in chances for number in range(turns))
-            / (1 + 0.2 * (turns > 1) + 0.01 * turns * size)
-            for turns in TURNS
-        }
-        assert worth[found] == pytest.approx(max(worth.values()))
-    assert turns_for(np.zeros(3), 3) == 1
+    costs = {"_SIZE_COST": 0.2, "_TURNS_COST": 0.3, "_ROW_COST": 0.01}
+    rights = {"_MIN_CHANCE": 0.1, "_RIGHT": 0.25, "_RIGHT_BY_CHANCE": 0.5, "_GOES_ON": 0.8}
+    for name, number in (costs | rights).items():
+        monkeypatch.setattr(module, name, number)
+    found = {}
+    for chances, size in (
+        ([0.0], 1),
+        ([0.9], 1),
+        ([0.5, 0.9], 2),
+        ([0.05, 0.9], 2),
+        ([0.9] * 60, 64),
+        ([1.0] * 256, 256),
+    ):
+        worth = {}
+        for turns in TURNS:
+            tokens = 0.0
+            for chance in chances:
+                reached = 1.0  # how probable it is that the next token of a step counts
+                for number in range(turns):
+                    tokens += reached
+                    reached *= 0.8 if number else 0.25 + 0.5 * chance if chance > 0.1 else 0.0
+            worth[turns] = tokens / (1 + 0.2 * np.log2(size) + 0.3 * (turns > 1) + 0.01 * size * turns)
+        best = turns_for(np.array(chances), size)
+        assert worth[best] == pytest.approx(max(worth.values()))
+        found[tuple(chances), size] = best
+    assert found[(0.0,), 1] == 1
+    assert found[(0.9,), 1] > 1

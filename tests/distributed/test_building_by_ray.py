@@ -160,8 +160,11 @@ def test_a_driver_that_is_killed_costs_nothing(
     command = [sys.executable, "-c", DRIVER, str(tiny_checkpoint), str(tmp_path / "s"), cluster.address, pairs]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
-        for _ in range(2):
-            assert driver.stdout.readline()
+        done = 0
+        while done < 2:  # Ray itself writes there, too, of nodes that are gone
+            line = driver.stdout.readline()
+            assert line
+            done += line.strip().isdigit()
         driver.kill()
     assert not (tmp_path / "s").exists()
     result = build(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))

@@ -160,9 +160,9 @@ def test_a_gate_that_looked_at_ngrams_is_refused_in_words(store: Datastore) -> N
     ("field", "value", "error", "said"),
     [
         ("version", 2, DatastoreVersionError, "version 2"),
-        ("model", "0" * 64, DatastoreMismatchError, "of model 000000000000"),
-        ("dim", 16, DatastoreMismatchError, "of dimension 16"),
-        ("transforms", ["pca:8"], DatastoreMismatchError, "of transforms pca:8, and this one has none"),
+        ("model", "0" * 64, DatastoreMismatchError, "with model 000000000000"),
+        ("dim", 16, DatastoreMismatchError, "with dimension 16"),
+        ("transforms", ["pca:8"], DatastoreMismatchError, "with transforms pca:8, but this one has none"),
         ("features", ["colour"], DatastoreDamagedError, "colour"),
         ("k", None, DatastoreDamagedError, "cannot be read"),
     ],
@@ -201,7 +201,7 @@ def test_stores_made_from_others_do_not_inherit_it(store: Datastore, tmp_path: P
     with pytest.raises(SettingError, match="has no gate"):
         TrainedGate.read(reduced)
     (tmp_path / "r" / FILE).write_bytes((store.path / FILE).read_bytes())
-    with pytest.raises(DatastoreMismatchError, match="dimension 32, and this one has 8"):
+    with pytest.raises(DatastoreMismatchError, match="dimension 32, but this one has 8"):
         TrainedGate.read(reduced)
     (store.path / FILE).unlink()
 

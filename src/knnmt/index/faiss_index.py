@@ -316,9 +316,10 @@ class FaissIndex:
         try:
             # Nothing that is in the file takes more than all of it.
             faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
-            index = faiss.read_index(str(path))
+            index = faiss.read_index(str(path), faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
             recipe = None if kind is None else kind.factory(covered, entries.dim)
             require_sound(faiss, index, entries.dim, covered, recipe)
+            _make_table(faiss, index)
         except (RuntimeError, MemoryError, OSError) as error:
             reason = str(error).rpartition("Error: ")[2]
             raise DatastoreDamagedError(
@@ -327,6 +328,15 @@ class FaissIndex:
         except ValueError as error:
             raise DatastoreDamagedError(f"{path}: not an index of this store: {error}. {advice}") from error
         return cls(index, entries, settings)
+
+
+def _make_table(faiss: Any, index: Any) -> None:
+    """Compute the products of centres and codes, if there are any: they are in no file, and may take more than it."""
+    lists = faiss.try_extract_index_ivf(index)
+    lists = None if lists is None else faiss.downcast_index(lists)
+    if type(lists) is faiss.IndexIVFPQ:
+        lists.use_precomputed_table = 0  # which means: where it is worth its memory
+        lists.precompute_table()
 
 
 def require_readable(kind: Kind, entries: Entries) -> None:
