@@ -1,4 +1,4 @@
-"""Search among the keys of a store:
+"""Search among the keys of a store.
 
-exact in PyTorch, approximate with FAISS, and both at once for a store that changes.
+It is exact in PyTorch, approximate with FAISS, and both at once for a store that changes.
 """

@@ -1,6 +1,6 @@
 """The centres of an index's lists: k-means, and the nearest centres of a query, in PyTorch.
 
-FAISS can do both, but the BLAS in its wheel does not know recent CPUs, and was four times slower.
+FAISS can do both, but the BLAS in its wheel does not support recent CPUs and was four times slower.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _BLOCK = 1 << 13
 def train_centres(
     keys: Tensor, count: int, seed: int, rounds: int = 10, hear: Callable[[int], None] = lambda _: None
 ) -> Tensor:
-    """k-means from `count` keys chosen by chance: (keys, dim) -> (count, dim). A centre left alone moves to a key.
+    """k-means from `count` random keys: (keys, dim) -> (count, dim). A centre without keys moves to a key.
 
-    `hear` is told how many rounds are done.
+    `hear` receives the number of rounds done.
     """
     generator = torch.Generator().manual_seed(seed)
     centres = keys[torch.randperm(len(keys), generator=generator)[:count]].clone()

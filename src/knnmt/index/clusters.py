@@ -1,8 +1,8 @@
-"""Clustered search on a GPU: near tiles of shortened keys propose candidates, and the store's whole keys decide.
+"""Clustered search on a GPU: near tiles of shortened keys propose candidates, and the store's full keys decide.
 
 k-means puts keys into lists; a list is cut into tiles of the same size, each with its own centre. A query searches the
-tiles whose centres are nearest. There keys lie with fewer dimensions (PCA) but the norm of all of them, and the best
-are measured again whole. Shapes depend on the number of queries alone, and the host waits for nothing, as in
+tiles whose centres are nearest. Keys in tiles have fewer dimensions (PCA) but the norm of all dimensions; the best are
+measured again with their full keys. Shapes depend only on the number of queries, and the host waits for nothing, as in
 `knnmt.index.resident`. `knnmt.index.tiles` makes the tiles.
 """
 
@@ -21,28 +21,28 @@ from knnmt.index.selecting import columns_of_smallest
 from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, tiled
 from knnmt.native.gpu import kernel
 
-_KEPT_DIMENSIONS = 0.4  # the part of them
-_QUERIES_PER_TILE = 16  # that look into one copy of a tile
+_KEPT_DIMENSIONS = 0.4  # the share of the dimensions that shortened keys keep
+_QUERIES_PER_TILE = 16  # queries that search one copy of a tile
 _TILES_AT_ONCE = 1 << 14  # tiles that are copied at once: 256 MiB of shortened keys
 _ROWS = 1 << 11
-_TILES_OF_A_BLOCK = 2  # of tiles.cu, with eight warps, each for a quarter of a tile
+_TILES_OF_A_BLOCK = 2  # tiles per block in tiles.cu, with eight warps, each for a quarter of a tile
 
 
 def kept_dimensions(dim: int) -> int:
-    """Of shortened keys: as many as make, with the three columns of a scan, a multiple of 64 numbers."""
+    """The dimensions of shortened keys: with the three extra columns of a scan, rows have a multiple of 64 numbers."""
     return min(dim, 64 * math.ceil(_KEPT_DIMENSIONS * dim / 64) - 3)
 
 
 def usual_settings(count: int) -> SearchSettings:
-    """Before anything is measured: some 10 √count keys are looked at, as faithful searches of real stores did."""
+    """Settings before any measurement: about 10 √count keys are compared, as in faithful searches of real stores."""
     return SearchSettings(probes=8 + round(10 * math.sqrt(count) / TILE), candidates=96)
 
 
 class Clusters:
     """Tiles over resident keys, and the search in them.
 
-    settings: probes: tiles that a query looks into; candidates: how many of their keys are measured whole
-    settled: whether somebody has measured that these settings are faithful enough
+    settings: probes: number of tiles that a query searches; candidates: number of their keys measured in full
+    settled: whether a measurement has shown that these settings are faithful enough
     """
 
     def __init__(self, keys: ResidentKeys, seed: int = 0) -> None:
@@ -57,7 +57,7 @@ class Clusters:
         self._scan = Scan(len(there), short.shape[1], keys.device)
         self._scan.rows[: len(there), : short.shape[1]] = short[there]
         self._scan.complete(norms_sq[there])
-        self.mask(torch.ones(keys.count, dtype=torch.bool))  # for the places that are left
+        self.mask(torch.ones(keys.count, dtype=torch.bool))  # this masks the empty places
         centres = tile_centres(keys, self._ids)
         self._centres = Scan(self.tiles, keys.dim, keys.device)
         self._centres.rows[: self.tiles, : keys.dim] = centres
@@ -65,7 +65,7 @@ class Clusters:
         self._asking, self._bias = self._how_to_ask(axes)
 
     def _how_to_ask(self, axes: Tensor) -> tuple[Tensor, Tensor]:
-        """A matrix and what is added, that make of queries at once what centres and keys are multiplied with."""
+        """A matrix and a bias that turn queries, in one product, into the factors for centres and for keys."""
         dim, width = self.keys.dim, self._centres.rows.shape[1]
         matrix = torch.zeros((dim, width + self._scan.rows.shape[1]), device=self.keys.device)
         matrix[:, :dim] = torch.eye(dim, device=self.keys.device)
@@ -77,7 +77,7 @@ class Clusters:
         return matrix, bias
 
     def mask(self, live: Tensor) -> None:
-        """Leave out keys that are gone, False in (count,); in place, so that a captured search does, too."""
+        """Leave out the removed keys, False in (count,). It works in place, so that a captured search follows."""
         there = live.to(self._ids.device)[self._ids.clamp(min=0)] & (self._ids >= 0)
         self._scan.mask(there)
         self._live_ids.copy_(self._ids.masked_fill(~there, -1))
@@ -90,7 +90,7 @@ class Clusters:
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
 
     def _search(self, queries: Tensor, k: int) -> Found:
-        # Of a query that is no number, or too far away, numbers all the same, or it would look into tiles that are not.
+        # A query that is NaN or too far away becomes finite numbers; otherwise it would search tiles that do not exist.
         asked = torch.addmm(self._bias, queries, self._asking).half()
         asked.nan_to_num_(0.0, MAX_QUERY_NUMBER, -MAX_QUERY_NUMBER)
         of_centres, of_keys = torch.split(asked, [each.rows.shape[1] for each in (self._centres, self._scan)], dim=1)
@@ -101,8 +101,8 @@ class Clusters:
         return nearest_among(self.keys.keys, queries, chosen, k, Places(near, self._live_ids.view(-1, TILE)))
 
     def _scores(self, asked: Tensor, near: Tensor) -> Tensor:
-        """The scores of the keys in each query's tiles, (rows * probes, TILE): by a kernel that reads them where they
-        lie, or by products.
+        """The scores of the keys in each query's tiles, (rows * probes, TILE). A kernel reads the keys in place, or
+        products compute the scores.
         """
         of_tiles = kernel("tiles", near.device)
         if of_tiles is None:
@@ -114,11 +114,11 @@ class Clusters:
         return scores
 
     def _scores_by_products(self, asked: Tensor, near: Tensor) -> Tensor:
-        """For few queries their tiles are copied together. Of many, _QUERIES_PER_TILE at a time are multiplied
-        with a tile where it lies, and only what more of them want the same tile has copies of it.
+        """For few queries, their tiles are copied together. For many, _QUERIES_PER_TILE queries at a time are
+        multiplied with a tile in place; a tile is copied only if more queries want it.
         """
         pairs, probes = near.numel(), near.shape[1]
-        copies = pairs // _QUERIES_PER_TILE  # at most, of tiles that more queries want
+        copies = pairs // _QUERIES_PER_TILE  # the largest number of copies of tiles that more queries want
         if self.tiles + 3 * copies >= pairs:  # a copy is read, written, and read again
             at_once = max(1, _TILES_AT_ONCE // probes)
             parts = zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
@@ -141,6 +141,6 @@ class Clusters:
         return torch.cat(scores).view(-1, TILE)[torch.empty_like(places).scatter_(0, order, places)]
 
     def _copied(self, tiles: Tensor) -> Tensor:
-        """The keys of tiles, of any shape: (tiles, TILE, width)."""
+        """The keys of tiles given in any shape: (tiles, TILE, width)."""
         keys = self._scan.rows[: len(self._ids)].view(self.tiles, -1)
         return keys.index_select(0, tiles.flatten()).view(-1, TILE, self._scan.rows.shape[1])

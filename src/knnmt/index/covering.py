@@ -1,13 +1,13 @@
-"""Choosing the segments of a memory that cover a source: retrieval by segment, before decoding.
+"""Chooses the segments of a memory that cover a source: retrieval by segment, before decoding.
 
-1. The source's tokens, rarest first, propose the sentences that hold them, as far as a limit of postings goes. A
-   sentence counts the idf of each proposing token that it holds. The best are ranked as BM25 does, by length too.
-2. Of the best, one after the other is chosen: the one with the largest sum of the weights of the source's n-grams (n up
-   to 4, weight: the sum of its tokens' idf times √n) that it holds, times (10 + length)^-0.3. The weights of what it
-   holds are halved.
+1. The source's tokens, rarest first, propose the sentences that hold them, up to a limit of postings. The sum of a
+   sentence is the idf of each proposing token that it holds. The best are ranked as in BM25, which includes length.
+2. The choice is greedy. The next sentence has the largest sum of weights of the source's n-grams that it holds (n up to
+   4, weight: the sum of the tokens' idf times √n), times (10 + length)^-0.3. The weights of these n-grams are then
+   halved.
 
-Of sentences with the same source one stands for all, so that a memory that repeats itself does not use up the choice.
-What a sentence costs does not grow with the memory. Compiled code (`native/choose.cpp`) and NumPy choose alike.
+One sentence stands for all with the same source, so that a repetitive memory does not use up the choice. The cost of a
+sentence does not grow with the memory. Compiled code (`native/choose.cpp`) and NumPy make the same choice.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from knnmt.index.same_sources import ranges
 from knnmt.index.source_side import SourceSide, SourceStatistics, Tokenized
 from knnmt.native import library
 
-MAX_POSTINGS = 400  # read for each sentence that is chosen; the rarest token's are read in any case
-MAX_PROPOSED = 1024  # sentences that are ranked by length, too
-CANDIDATES = 6  # for each sentence that is chosen
+MAX_POSTINGS = 400  # postings read per chosen sentence; those of the rarest token are always read
+MAX_PROPOSED = 1024  # sentences that are ranked with their length
+CANDIDATES = 6  # per chosen sentence
 MIN_CANDIDATES = 384
-ORDERS = 4  # of n-grams
+ORDERS = 4  # the longest n-grams
 _BM25_K, _BM25_B = 1.2, 0.75
 _LENGTH_OFFSET, _LENGTH_POWER = 10.0, -0.3
-_LEFT = 0.5  # of the weight of what is covered once more
-_WHOLE = float(1 << 30)  # weights are whole numbers of parts of 1: their sums are exact, and so the same everywhere
-_STEPS = 512  # of height that proposed sentences are told apart by
-_FORESEEN = 8.0  # times the largest sum of a part, that the largest of all parts has at most, as a rule
-_ROUNDED = 1.01  # steps that are taken for one, because sums are rounded
+_LEFT = 0.5  # the factor on the weight of an n-gram each time it is covered
+_WHOLE = float(1 << 30)  # weights are integers in units of 1 / _WHOLE: their sums are exact and the same everywhere
+_STEPS = 512  # levels of the sum by which proposed sentences are distinguished
+_FORESEEN = 8.0  # the largest sum of all parts is usually at most this many times the largest sum of one part
+_ROUNDED = 1.01  # a step is taken to be this much wider, because sums are rounded
 
 
 class _Part(ctypes.Structure):
-    """As in choose.cpp, and so the others."""
+    """As in choose.cpp, like the structures below."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("sentences", "first_sentence", "tokens")),
@@ -81,9 +81,9 @@ def _at(array: Array | None) -> ctypes.c_void_p | None:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a source a memory holds, 0 to 1: the part of its n-grams (n up to 4), where rare words weigh more.
+    """How much of a source a memory holds, 0 to 1: the share of its n-grams (n up to 4); rare words weigh more.
 
-    covered: what the chosen segments hold together; by_one: what the best single segment holds
+    covered: the share that the chosen segments hold together; by_one: the share that the best single segment holds
     """
 
     covered: float
@@ -92,11 +92,11 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """What was chosen for some sources.
+    """The sentences chosen for some sources.
 
-    sentences: (sources, count) int64, best first, numbered through the store's segments, -1 where there are no more
-    covered: (sources,), the part of a source's n-grams, by weight, that the chosen sentences hold
-    by_one: (sources,), the largest part that one sentence holds
+    sentences: (sources, count) int64, best first, numbered through the store's segments, -1 if there are no more
+    covered: (sources,), the share of a source's n-grams, by weight, that the chosen sentences hold
+    by_one: (sources,), the largest share that one sentence holds
     """
 
     sentences: Array
@@ -104,15 +104,15 @@ class Covering:
     by_one: Array
 
     def coverage(self) -> list[Coverage]:
-        """Of each source."""
+        """The coverage of each source."""
         return [Coverage(*each) for each in zip(self.covered.tolist(), self.by_one.tolist(), strict=True)]
 
 
 class SourceIndex(SourceSide):
-    """The source side of a store as it was at one time, to choose from. Threads may share it.
+    """A snapshot of the source side of a store, to choose sentences from. Threads may share it.
 
-    orders, left: constants of the choice, which compiled code has, too. A class that changes one, to measure what it is
-        worth, chooses in NumPy.
+    orders, left: constants of the choice, which compiled code has, too. A subclass that changes one, to measure its
+        effect, chooses in NumPy.
     """
 
     orders = ORDERS
@@ -152,14 +152,14 @@ class SourceIndex(SourceSide):
         return Covering(sentences, covered[:, 0], covered[:, 1])
 
     def candidate_count(self, count: int) -> int:
-        """How many sentences so many are chosen from."""
+        """The number of candidates from which `count` sentences are chosen."""
         return max(MIN_CANDIDATES, CANDIDATES * count)
 
     def entries_of(self, chosen: Array, repeats: Repeats | None = None) -> list[Array]:
-        """For each row of chosen sentences, the ids of their entries and of those with the same sources, (n,) int64.
+        """For each row of chosen sentences, the ids of their entries and of others with the same sources, (n,) int64.
 
-        They are ascending, each once. Sentences of -1 are passed over.
-        repeats: says which entry is searched for in the place of each
+        The ids are ascending and unique. Sentences of -1 are skipped.
+        repeats: says which entry is searched instead of each entry
         """
         if (native := library()) is None:
             return [self._entries_of(mine, repeats) for mine in chosen]
@@ -181,7 +181,7 @@ class SourceIndex(SourceSide):
         return ids if repeats is None else np.unique(repeats.firsts_of(ids))
 
     def _compile_parts(self, earlier: SourceIndex | None) -> ctypes.Array[_Part]:
-        """The parts as compiled code sees them; what an earlier state has of them is copied."""
+        """The parts as compiled code sees them; those that an earlier state has are copied from it."""
         parts = (_Part * len(self._parts))()
         shared = self._shared
         if earlier is not None:
@@ -198,7 +198,7 @@ class SourceIndex(SourceSide):
 
     @cached_property
     def _compiled(self) -> _Index:
-        """As compiled code sees it. It points into arrays that live as long as this does."""
+        """The index as compiled code sees it. It points into arrays that live as long as this object."""
         directories = (_Directory * 2)(
             *(_Directory(each.first.ctypes.data, each.places.ctypes.data) for each in (self._base, self._newer))
         )
@@ -210,7 +210,7 @@ class SourceIndex(SourceSide):
     # In NumPy ---------------------------------------------------------------------------------------------------------
 
     def _choose(self, source: list[int], count: int, candidates: int) -> tuple[list[int], tuple[float, float]]:
-        """The same for one source: numbers of sentences, -1 where there are no more, and what they cover."""
+        """`choose` for one source: numbers of sentences, -1 if there are no more, and the shares that they cover."""
         idf = self.statistics.idf(source)
         proposed = self._propose(idf, max(MAX_PROPOSED, candidates), MAX_POSTINGS * count)[:candidates]
         begins, lengths = self._sources_of(proposed)
@@ -235,13 +235,13 @@ class SourceIndex(SourceSide):
     ) -> tuple[Array, Array]:
         """The weights of the source's n-grams, (n,), and which sentences hold each, (sentences, n), 1 or 0; float64.
 
-        An n-gram is known by the number of the one without its last token, and that token.
+        An n-gram is identified by the number of the n-gram without its last token, and by that token.
         """
         tokens, rows = self._tokens_at(proposed, begins, lengths), np.repeat(np.arange(len(proposed)), lengths)
         ends = np.repeat(np.cumsum(lengths), lengths)
         kinds = self._vocabulary
         own = np.array([token if token in idf else -1 for token in source], np.int64)
-        at, own_at = np.arange(len(tokens)), np.arange(len(own))  # where n-grams begin that go on
+        at, own_at = np.arange(len(tokens)), np.arange(len(own))  # the first positions of n-grams that can be extended
         grams, own_grams = np.zeros(len(tokens), np.int64), np.zeros(len(own), np.int64)
         sums = np.zeros(len(own))
         idfs = np.array([idf.get(token, 0.0) for token in source])
@@ -268,7 +268,7 @@ class SourceIndex(SourceSide):
         return np.concatenate(weights), np.concatenate(held, axis=1)
 
     def _propose(self, idf: dict[int, float], most: int, postings: int) -> Array:
-        """About so many sentences with the most of the rare tokens, ranked with their lengths."""
+        """About `most` sentences that hold the most of the rare tokens, ranked with their lengths."""
         sentences, sums = self._proposed(self.statistics.proposing(idf, postings))
         if not len(sentences):
             return sentences
@@ -280,7 +280,7 @@ class SourceIndex(SourceSide):
         return sentences[np.lexsort((sentences, -ranked))]
 
     def _proposed(self, proposing: Sequence[tuple[int, float]]) -> tuple[Array, Array]:
-        """The sentences that hold some of these tokens, and the sums of the weights that each holds, float32."""
+        """The sentences that hold some of these tokens, and for each the sum of its tokens' weights, float32."""
         numbers, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for token, weight in proposing:
             mine = self._sentences_with(token)
@@ -290,7 +290,7 @@ class SourceIndex(SourceSide):
         return sentences, np.bincount(places, np.concatenate(scores), len(sentences)).astype(np.float32)
 
     def _ranked(self, sentences: Array, sums: Array, mean_length: float) -> Array:
-        """Their sums, with lengths allowed for as in BM25."""
+        """The sums of the sentences, adjusted by length as in BM25."""
         lengths = self._sources_of(sentences)[1].astype(np.float32)
         ranked: Array = sums / (1 + _BM25_K * (1 - _BM25_B + _BM25_B * lengths / np.float32(mean_length)))
         return ranked
@@ -302,13 +302,13 @@ class SourceIndex(SourceSide):
     ) -> tuple[Array, float, float]:
         """Every sentence that a larger store, of which this is a part, could choose among `count` for a source.
 
-        proposing: the tokens that propose sentences there, with their weights; mean_length: of a source there
-        highest: the largest sum of weights that a sentence there is known to have, 0 where nobody knows
+        proposing: the larger store's proposing tokens, with their weights; mean_length: its mean length of a source
+        highest: the largest known sum of weights of a sentence in the larger store, 0 if unknown
 
-        Also the largest sum here, and up to which largest sum there nothing is missing. The larger store goes on with
-        the sentences whose sums are at most a step below the last of the `most` largest sums. Its last one is no lower
-        than the last one here, and a step is a part of its largest sum. Of sentences with one sum, those ranked best
-        count.
+        It also returns the largest sum here, and the largest sum in the larger store up to which no sentence is
+        missing. The larger store keeps the sentences whose sums are at most a step below the last of the `most` largest
+        sums. That last sum is no lower there than here, and a step is a fraction of the larger store's largest sum.
+        Among sentences with equal sums, those ranked best count.
         """
         sentences, sums = self._proposed([each for each in proposing if each[0] < self._vocabulary])
         most = max(MAX_PROPOSED, MIN_CANDIDATES, CANDIDATES * count)

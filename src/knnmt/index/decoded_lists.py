@@ -1,9 +1,8 @@
-"""IVFPQ on a GPU: what FAISS finds on the CPU, of an index that FAISS trained and filled.
+"""IVFPQ on a GPU: it finds what FAISS finds on the CPU, with an index that FAISS trained and filled.
 
-FAISS adds the distance of a query to a code up from tables. Here the codes are turned back into keys once, and products
-of whole keys give the same distances. Only lists whose centres are nearest count. A search has shapes that depend on
-the number of queries alone and waits for nothing, so that it can be recorded. The same code runs on a CPU, where it is
-tested.
+FAISS sums the distance of a query to a code from tables. Here the codes are decoded into keys once, and products of
+whole keys give the same distances. Only the lists with the nearest centres count. The shapes of a search depend only on
+the number of queries, and it waits for nothing, so it can be recorded. The same code runs on a CPU, where it is tested.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres
 from knnmt.index.faiss_index import FaissIndex
 
-_SCORES = 1 << 25  # distances that are held at once
-_GROUP = 64  # keys that are looked at together
+_SCORES = 1 << 25  # distances held at once
+_GROUP = 64  # keys compared as a group
 
 
 class DecodedLists(FaissIndex):
-    """An index that is searched on a device, by the distances of its codes; entries must not change."""
+    """An index that is searched on a device, by the distances of its codes. Its entries must not change."""
 
     @classmethod
     def of(cls, index: FaissIndex, device: torch.device | str) -> DecodedLists:
-        """Bring the keys that an index's codes stand for to a device."""
+        """Decode the codes of an index into keys on a device."""
         settings = index.settings
         check(
             not settings.candidates and not settings.reach,
@@ -42,7 +41,7 @@ class DecodedLists(FaissIndex):
         norms_sq = keys.square().sum(1)
         if live is not None:
             norms_sq[~live.to(device)] = float("inf")
-        # Filled up to whole groups by keys that are infinitely far.
+        # The keys are padded to whole groups with keys at infinite distance.
         beyond = -len(keys) % _GROUP
         found._centres_there, found._centres_sq_there = centres, centres.square().sum(1)
         found._lists_there = functional.pad(lists, (0, beyond))
@@ -73,7 +72,7 @@ class DecodedLists(FaissIndex):
         passed_over = torch.ones((rows, lists), dtype=torch.bool, device=queries.device).scatter_(1, near, False)
         scores = torch.addmm(self._norms_sq, queries, self._keys_there.T, alpha=-2)
         scores.masked_fill_(passed_over[:, self._lists_there], float("inf"))
-        grouped = scores.view(rows, -1, _GROUP)  # the k smallest are in the k groups that have the smallest
+        grouped = scores.view(rows, -1, _GROUP)  # the k smallest scores lie in the k groups with the smallest minima
         groups = grouped.amin(2).topk(min(k, grouped.shape[1]), dim=1, largest=False, sorted=False)[1]
         few = grouped.gather(1, groups[..., None].expand(-1, -1, _GROUP)).flatten(1)
         ids = (groups[..., None] * _GROUP + torch.arange(_GROUP, device=queries.device)).flatten(1)

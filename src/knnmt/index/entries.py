@@ -1,4 +1,4 @@
-"""The entries of a store for a search: keys by id, values, counts, and which entries are searched."""
+"""The entries of a store for a search: keys by id, values, counts, and the mask of searched entries."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from knnmt.index.repeats import Repeats, find_repeats, follow_repeats
 class Entries:
     """A snapshot of a store's entries, in the order of their ids.
 
-    Keys and values stay where they are, in the segments' memory maps. What has an element for every entry is made when
-    it is first asked for: a store that is searched by segment never needs it.
+    Keys and values stay in the segments' memory maps. Arrays with an element for every entry are made at their first
+    use: a store that is searched by segment never needs them.
 
     source_hashes: (sentences,) int64 of each segment, equal for sources that are forms of one another
-    said_again: which entries say the same, or None where the store says nothing twice
+    said_again: which entries are repeated, or None if the store repeats nothing
     """
 
     def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
@@ -51,12 +51,12 @@ class Entries:
             self.said_again = follow_repeats(
                 earlier.said_again, earlier.segments, self.segments, self.source_hashes, seen
             )
-        if earlier is not None and "values" in vars(earlier):  # whoever needed those before will again
+        if earlier is not None and "values" in vars(earlier):  # they were needed before, and will be again
             self.values = self._values(earlier)
 
     @property
     def key_dtype(self) -> torch.dtype:
-        """What the keys are stored in."""
+        """The type in which keys are stored."""
         return self._rows.dtype
 
     @property
@@ -69,7 +69,7 @@ class Entries:
         return RowsInPlace([segment.arrays["values"][:, None] for segment in self.segments])
 
     def values_of(self, ids: Tensor) -> Tensor:
-        """The tokens of entry ids, int32, in the same shape. Ids must exist."""
+        """The tokens of entries by id, int32, in the shape of `ids`. Ids must exist."""
         found = torch.empty((ids.numel(), 1), dtype=torch.int32)
         if ids.numel():
             self._value_columns.gather(ids.flatten(), found)
@@ -92,7 +92,7 @@ class Entries:
         return RowsInPlace([segment.arrays["log_probabilities"][:, None] for segment in self.segments])
 
     def log_probabilities_of(self, ids: Tensor) -> Tensor:
-        """What the model itself said of entry ids, float32 and at most 0, in the same shape. Ids must exist."""
+        """The model's own log-probabilities of entries by id, at most 0, float32, shaped as `ids`. Ids must exist."""
         found = torch.empty((ids.numel(), 1), dtype=torch.float16)
         if ids.numel():
             self._score_columns.gather(ids.flatten(), found)
@@ -100,11 +100,11 @@ class Entries:
 
     @cached_property
     def values(self) -> Tensor:
-        """(entries,) int32, the tokens of all."""
+        """(entries,) int32, the tokens of all entries."""
         return self._values(None)
 
     def _values(self, earlier: Entries | None) -> Tensor:
-        """Read from the segments, or taken over where an earlier snapshot had the same ones."""
+        """The values, from an earlier snapshot for the segments that it shares, else from the segments."""
         shared = 0 if earlier is None else earlier.segments_shared_with(self)
         for segment in self.segments[shared:]:
             values = segment.arrays["values"]
@@ -115,9 +115,9 @@ class Entries:
 
     @cached_property
     def live(self) -> Tensor | None:
-        """(entries,) bool, False for those that were removed or say what an earlier one says (`knnmt.index.repeats`).
+        """(entries,) bool, False for entries that were removed or repeat an earlier one (`knnmt.index.repeats`).
 
-        None where all are searched for.
+        None if all entries are searched.
         """
         gone = [segment for segment in self.segments if len(segment.removed)]
         live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
@@ -128,24 +128,24 @@ class Entries:
 
     @cached_property
     def live_share(self) -> float:
-        """The part of the entries that is searched for."""
+        """The share of the entries that is searched."""
         left = self.entries if self.live is None else int(np.count_nonzero(self.live.numpy()))
         return max(1, left) / max(1, self.entries)
 
     @cached_property
     def repeats(self) -> Tensor | None:
-        """(entries,) float32, how often the store says what a live entry says; None where it says nothing twice."""
+        """(entries,) float32, how often the store holds each live entry; None if it repeats nothing."""
         counts = None if self.said_again is None else self.said_again.every_count(self.entries)
         return None if counts is None or not (counts > 1).any() else torch.from_numpy(counts)
 
     @cached_property
     def _pruned(self) -> bool:
-        """Whether some entries stand for others that pruning merged with them."""
+        """Whether some entries stand for others that pruning merged into them."""
         return any("counts" in segment.arrays for segment in self.segments)
 
     @cached_property
     def counts(self) -> Tensor | None:
-        """(entries,) float32, the same with what pruning merged; None where nothing was merged or repeats."""
+        """(entries,) float32, `repeats` with the entries that pruning merged; None if nothing was merged or repeats."""
         if not self._pruned:
             return self.repeats
         for segment in self.segments:
@@ -159,7 +159,7 @@ class Entries:
         return torch.zeros_like(merged).index_add_(0, firsts, merged)
 
     def counts_of(self, ids: Tensor, merged: bool) -> Tensor | None:
-        """`counts` of entry ids, or if not merged `repeats`, in the same shape. Ids must exist."""
+        """`counts` of entries by id, or `repeats` if not `merged`, in the shape of `ids`. Ids must exist."""
         if merged and self._pruned:
             return None if self.counts is None else self.counts[ids]
         if self.said_again is None:
@@ -167,20 +167,20 @@ class Entries:
         return torch.from_numpy(self.said_again.counts_of(ids.numpy()))
 
     def once(self, ids: Array) -> Array:
-        """Entry ids, ascending, with the first of those that say the same in their place."""
+        """Entry ids, ascending, where the first of several repeated entries replaces them."""
         firsts: Array = ids if self.said_again is None else np.unique(self.said_again.firsts_of(ids))
         return firsts
 
     def segments_shared_with(self, other: Entries) -> int:
-        """How many segments at the beginning are the same in both, so that entry ids are the same there."""
+        """The number of first segments that both have in common, so that their entry ids are the same."""
         return shared_beginning(self.segment_names(), other.segment_names())
 
     def entries_shared_with(self, other: Entries) -> int:
-        """How many entries at the beginning are the same in both, also where segments were joined since the other."""
+        """The number of first entries that both have in common, even if segments were joined since the other."""
         return same_beginning(other.segments, self.segments).entries
 
     def segment_names(self) -> list[str]:
-        """SHA-256 of the segments' files: what an index of these entries is tied to."""
+        """SHA-256 of the segments' files; an index of these entries is tied to them."""
         return [segment.record.stored.sha256 for segment in self.segments]
 
     def keys_of(self, ids: Array) -> Array:
@@ -200,9 +200,9 @@ class Entries:
         return self._rows.addresses(ids) if len(ids) else ids
 
     def blocks(self, size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Array]]:
-        """(id of the first, keys) of stretches of at most `size` entries, from entry `first` to before `last`.
+        """(id of the first entry, keys) of blocks of at most `size` entries, from entry `first` to before `last`.
 
-        Views of the memory maps, but copies where small segments are joined: a store that lives has many of those.
+        They are views of the memory maps, or copies if small segments are joined: a store that grows has many of them.
         """
         last = self.entries if last is None else last
         small: list[Array] = []
@@ -216,14 +216,14 @@ class Entries:
             yield begun, small[0] if len(small) == 1 else np.concatenate(small)
 
     def _pieces(self, size: int, first: int, last: int) -> Iterator[tuple[int, Array]]:
-        """The same within segments, the last of each shorter."""
+        """The same blocks within single segments; the last block of a segment may be shorter."""
         for number, segment in enumerate(self.segments):
             begin, end = int(self._first[number]), int(self._first[number + 1])
             for start in range(max(begin, first), min(end, last), size):
                 yield start, segment.arrays["keys"][start - begin : min(start + size, end, last) - begin]
 
     def sentence_of(self, ids: Array) -> tuple[Array, Array]:
-        """The segment number and the sentence in it of each entry id."""
+        """The segment of each entry id, and the sentence in that segment."""
         numbers = np.searchsorted(self._first, ids, side="right") - 1
         sentences = np.empty(len(ids), np.int64)
         for number in np.unique(numbers):
@@ -232,8 +232,8 @@ class Entries:
         return numbers, sentences
 
     def require_sound(self, measured: Tensor) -> None:
-        """Refuse keys of which numbers were made that are not finite: a build writes no such keys, and near one of them
-        a search would pass over sound ones.
+        """Refuse keys if numbers computed from them are not finite. A build writes no such keys, and near one of them
+        a search would miss sound keys.
         """
         if not bool(measured.isfinite().all()):
             raise DatastoreDamagedError(
@@ -247,15 +247,15 @@ class Entries:
 
 
 class RowsInPlace:
-    """Rows of several arrays of one width and type, numbered through, read in one go although each lies elsewhere.
+    """Rows of several arrays of one width and type, numbered consecutively and read in one operation.
 
-    One tensor spans the memory from the first of them to the end of the last, with a row beginning at every number of
-    it; the rows asked for are then those that begin where an array has one. Read array by array, they took ten times as
-    long, for a search asks for few rows of many arrays.
+    One tensor spans the memory from the start of the first array to the end of the last. A row of it begins at every
+    number, so the rows asked for are among its rows. Reading array by array took ten times as long, because a search
+    asks for few rows of many arrays.
     """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        self.arrays = [np.ascontiguousarray(array) for array in arrays if len(array)]  # or their memory would be freed
+        self.arrays = [np.ascontiguousarray(array) for array in arrays if len(array)]  # keeps their memory alive
         self.dtype = shared_tensor(self.arrays[0]).dtype if self.arrays else torch.float32
         if not self.arrays:
             return
@@ -286,20 +286,20 @@ class RowsInPlace:
         return self._places(numbers) * self._size + self._begin
 
     def _places(self, numbers: Tensor) -> Tensor:
-        """Which of the spanning tensor's rows they are."""
+        """The numbers of these rows in the spanning tensor."""
         first, last = torch.aminmax(numbers)
-        if not 0 <= int(first) <= int(last) < self._rows:  # what lies there is no row, or no memory
+        if not 0 <= int(first) <= int(last) < self._rows:  # beyond, there is no row or no memory
             raise IndexError(f"entry ids must lie between 0 and {self._rows - 1}")
         return numbers * self._spanning.shape[1] + self._starts[torch.bucketize(numbers, self._ends, right=True)]
 
 
 def shared_beginning(some: Sequence[str], others: Sequence[str]) -> int:
-    """How many names at the beginning are the same in both."""
+    """The number of first names that both have in common."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
 
 
 def shared_tensor(array: Array) -> Tensor:
-    """A tensor that shares an array's memory. PyTorch warns that it could be written to; nothing here does."""
+    """A tensor that shares an array's memory. PyTorch warns that it is writable; nothing here writes to it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(np.asarray(array))

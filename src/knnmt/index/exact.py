@@ -1,6 +1,6 @@
 """Exact search on a CPU: every key is compared, in blocks, and the best are measured again by direct differences.
 
-The keys of a small store are kept in float32; those of a large one stay in its memory maps and are widened block by
+The keys of a small store are kept in float32. Those of a large store stay in its memory maps and are converted block by
 block, which takes longer than the products. The scan computes |k|² - 2 q·k; the second measurement removes its rounding
 errors. `knnmt.index.resident` does the same on a GPU.
 """
@@ -18,19 +18,19 @@ from knnmt import timing
 from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
 from knnmt.index.entries import Entries, shared_tensor
 
-_EXTRA_CANDIDATES = 8  # candidates beyond k that the scan hands on, against its rounding errors
+_EXTRA_CANDIDATES = 8  # candidates beyond k that the scan proposes, to allow for its rounding errors
 _ROWS = 256
 _BLOCK = 1 << 14
-_MAX_HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
-_RERANKED = 1 << 14  # candidates that are read at once
-_WIDENED = 1 << 18  # numbers that are measured at once: a megabyte
-_GROUP = 64  # columns that `smallest` looks at together
+_MAX_HELD_BYTES = 1 << 30  # of float32 keys held in memory
+_RERANKED = 1 << 14  # candidates read at once
+_WIDENED = 1 << 18  # numbers measured at once: a megabyte
+_GROUP = 64  # columns that `smallest` compares as a group
 
 
 def smallest(values: Tensor, k: int) -> Found:
     """The k smallest numbers of each row, in no order, and their columns.
 
-    As in beam search: the k smallest lie in the k groups with the smallest minima. Faster than one wide top-k.
+    As in beam search, the k smallest lie in the k groups with the smallest minima. This is faster than one wide top-k.
     """
     rows, width = values.shape
     whole = width // _GROUP * _GROUP
@@ -48,11 +48,11 @@ def smallest(values: Tensor, k: int) -> Found:
 
 
 class _Scratch(threading.local):
-    """Room for keys that are measured again, kept from search to search: fresh room costs more than the measuring."""
+    """Buffers for keys that are measured again, kept between searches: new buffers cost more than the measurement."""
 
     def __init__(self) -> None:
-        """Once a thread: what stands in the class is shared by all of them."""
-        with torch.inference_mode(False):  # or what is made while decoding could not be written to afterwards
+        """Runs once per thread; class attributes would be shared by all threads."""
+        with torch.inference_mode(False):  # buffers made in inference mode could not be written later
             self.stored, self.widened = torch.empty(0), torch.empty(_WIDENED)
 
     def room(self, rows: int, dim: int, dtype: torch.dtype) -> Tensor:
@@ -70,7 +70,7 @@ _scratch = _Scratch()
 def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     """The k nearest among candidates, (rows, candidates) entry ids, by true distances to the store's own keys."""
     rows = max(1, _RERANKED // max(1, ids.shape[1]))
-    if len(ids) <= rows:  # as at every step of decoding, where each operation counts
+    if len(ids) <= rows:  # the usual case in a decoding step, where each operation counts
         return _rerank(queries, ids, entries, k)
     parts = [
         _rerank(*some, entries, k) for some in zip(torch.split(queries, rows), torch.split(ids, rows), strict=True)
@@ -88,8 +88,8 @@ def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
 
 
 def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
-    """Squared distances, (rows, candidates), of keys (rows, candidates, dim): a few rows at a time, so that they stay
-    in the cache of the CPU.
+    """Squared distances, (rows, candidates), of keys (rows, candidates, dim). It takes a few rows at a time, so that
+    they stay in the cache of the CPU.
     """
     distances_sq = torch.empty(keys.shape[:2])
     row = keys.shape[1] * keys.shape[2]
@@ -104,9 +104,9 @@ def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 class _Block(NamedTuple):
-    """Keys from entry `first` on with their squared norms.
+    """Keys from entry `first` on, with their squared norms.
 
-    norms_sq: infinite for entries that are not searched for, so that those are never near
+    norms_sq: infinite for entries that are not searched, so that they are never near
     """
 
     first: int
@@ -125,7 +125,7 @@ class ExactIndex:
         self._blocks: list[_Block] | None = None
 
     def at(self, entries: Entries) -> ExactIndex:
-        """The same search over a later snapshot: what is loaded is kept, what is not searched for any more is masked.
+        """The same search over a later snapshot. Loaded keys are kept, and entries no longer searched are masked.
 
         Entries from `first` to before `last` must be the same ones in both.
         """
