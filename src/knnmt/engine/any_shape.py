@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 _lock = threading.Lock()
-_inside = 0  # callers inside `any_shape` now, not counting those that found cuDNN switched off by others
+_inside = 0  # callers inside `any_shape` now, not counting those that found cuDNN switched off by other code
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class DecoderState(Protocol):
         """Give every sentence `width` rows, each a continuation of its single row."""
 
     def reorder(self, parents: Tensor) -> None:
-        """parents (sentences, width): row w of a sentence goes on from its row parents[:, w]."""
+        """parents (sentences, width): the new row w of a sentence continues its old row parents[:, w]."""
 
     def keep(self, sentences: Sequence[int]) -> None:
         """The new sentence i is the old sentences[i]; all others leave the batch."""

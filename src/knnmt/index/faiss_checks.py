@@ -1,7 +1,7 @@
-"""Checks an index that FAISS read from a file before it is searched, because FAISS itself trusts it.
+"""Checks an index that FAISS has read from a file before it is searched, because FAISS itself trusts the file.
 
-FAISS checks that the parts of a file fit together. These checks make sure that they fit the store, and that every id is
-an entry's. They run once and take a few milliseconds for a million entries.
+FAISS checks that the parts of a file fit together. These checks make sure that they fit the store, and that every id
+belongs to an entry. They run once and take a few milliseconds for a million entries.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 
-_FLAT = "Flat"  # what every kind is for too few entries to train on
+_FLAT = "Flat"  # the recipe of every kind if there are too few entries to train on
 
 
-# The parts that are checked here, in the orders that they are checked in.
+# The parts that are checked here, in the possible orders.
 _KNOWN = re.compile(
     r"(IndexPreTransform (linear )+)?(IndexFlat|IndexHNSWFlat|("
     r"IndexIVF(Flat|ScalarQuantizer|PQ) ArrayInvertedLists|IndexIVFFlatPanorama ArrayInvertedListsPanorama|"
@@ -25,14 +25,14 @@ _KNOWN = re.compile(
 
 
 def has_known_parts(faiss: Any, index: Any) -> bool:
-    """Whether everything that an index consists of is checked here."""
+    """Whether every part of an index is checked here."""
     return _KNOWN.fullmatch(" ".join(_structure(faiss, index))) is not None
 
 
 def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str | None) -> None:
     """ValueError unless this is an index of the first `covered` keys of `dim` dimensions, made by a recipe.
 
-    recipe: None where nobody knows it; then every part must be one that is checked here
+    recipe: None if it is unknown; then every part must be one that is checked here
     """
     strange = "it is of the kind {}, which knnmt does not build"
     if recipe is None:
@@ -58,9 +58,9 @@ def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str | 
 
 
 def _structure(faiss: Any, owner: Any) -> tuple[str, ...]:
-    """The classes of what an index consists of, from the outside in; any linear transform is called one."""
-    index = faiss.downcast_index(owner)  # which is gone with its owner
-    name = "IndexFlat" if isinstance(index, faiss.IndexFlat) else type(index).__name__  # as IndexFlatL2 is written
+    """The classes of the parts of an index, from the outside in; all linear transforms have the same name."""
+    index = faiss.downcast_index(owner)  # FAISS frees it with its owner
+    name = "IndexFlat" if isinstance(index, faiss.IndexFlat) else type(index).__name__  # as a file has IndexFlatL2
     if isinstance(index, faiss.IndexRefine):
         parts = [_structure(faiss, each) for each in (index.base_index, index.refine_index)]
     elif isinstance(index, faiss.IndexPreTransform):
@@ -85,7 +85,7 @@ def ids_of_lists(faiss: Any, lists: Any) -> Array:
 
 
 def _behind_transforms(faiss: Any, index: Any) -> Any:
-    """The index behind a chain of linear transforms, each of which takes what the one before gives."""
+    """The index behind a chain of linear transforms, each of which takes the output of the one before."""
     dim = index.d
     for place in range(index.chain.size()):
         each = faiss.downcast_VectorTransform(index.chain.at(place))

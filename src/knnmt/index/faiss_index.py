@@ -1,6 +1,6 @@
 """`FaissIndex`: approximate search with FAISS; the best candidates are measured again with the store's own keys.
 
-Ids are entry ids: all entries are added in order from the first on. Removed ones are skipped in the results.
+Ids are entry ids: all entries are added in order from the first on. Removed entries are skipped in the results.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from knnmt.threads import FAISS_SPINS, loading
 _BLOCK = 1 << 16
 _BYTES_BESIDES = 1 << 24
 _MIN_TRAINING_KEYS = 1 << 16
-_PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
-_MIN_BLAS_QUERIES = 20  # FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
+_PER_NEIGHBOUR = 2  # at least so many candidates per neighbour are measured again
+_MIN_BLAS_QUERIES = 20  # FAISS 1.15 never uses BLAS for fewer than 128,000, which is four times slower
 
 
 def load_faiss() -> Any:
-    """The module, which is optional, set to use as many threads as PyTorch."""
+    """The optional module, set to use as many threads as PyTorch."""
     faiss = _import_faiss()
     if faiss.omp_get_max_threads() != torch.get_num_threads():
         faiss.omp_set_num_threads(torch.get_num_threads())
@@ -61,9 +61,9 @@ class FaissIndex:
     def __init__(self, index: Any, entries: Entries, settings: SearchSettings) -> None:
         faiss = load_faiss()
         self._index = index
-        # What is asked of a pre-transform does not reach the lists behind it, so all is taken apart here.
+        # Parameters given to a pre-transform do not reach the lists behind it, so the index is taken apart here.
         self._inner = faiss.downcast_index(index)
-        refines = isinstance(self._inner, faiss.IndexRefine)  # which is done here, with the store's own keys
+        refines = isinstance(self._inner, faiss.IndexRefine)  # this class refines with the store's own keys
         if refines:
             self._inner = faiss.downcast_index(self._inner.base_index)
         self._transforms = []
@@ -72,7 +72,7 @@ class FaissIndex:
             self._transforms = [faiss.downcast_VectorTransform(chain.at(place)) for place in range(chain.size())]
             self._inner = faiss.downcast_index(self._inner.index)
         self._lists: Any = self._inner if isinstance(self._inner, faiss.IndexIVF) else None
-        self._ours = self._lists is not None and not refines  # to train and to fill, faster than FAISS does
+        self._ours = self._lists is not None and not refines  # trained and filled here, faster than by FAISS
         self.entries = entries
         self.settings = settings
         self._device = torch.device("cpu")
@@ -90,12 +90,12 @@ class FaissIndex:
         training: Progress = unheard,
         device: torch.device | str = "cpu",
     ) -> FaissIndex:
-        """An index of all entries. `training` hears first how many steps of that are done, of how many, and `progress`
-        then how many entries are added.
+        """Make an index of all entries. `training` first receives the number of training steps done and their total;
+        `progress` then receives the number of entries added.
 
-        The same seed and number of threads give the same index (hnsw aside: its threads race).
+        The same seed and number of threads give the same index (except for hnsw: its threads race).
         device: where the centres are trained and found, which is most of the work with thousands of lists; on a GPU
-            sums are not added up in the same order twice
+            the order of summation varies from run to run
         """
         faiss = load_faiss()
         index = faiss.index_factory(entries.dim, kind.factory(entries.entries, entries.dim))
@@ -108,7 +108,7 @@ class FaissIndex:
         return made
 
     def _train(self, entries: Entries, kind: Kind, seed: int, progress: Progress) -> None:
-        """Train the transforms, the centres and the codes on keys chosen by chance."""
+        """Train the transforms, the centres and the codes on random keys."""
         faiss, lists = load_faiss(), self._lists
         steps = kind.training_rounds + 2
         progress(0, steps)
@@ -129,14 +129,14 @@ class FaissIndex:
         lists.quantizer.add(centres.cpu().numpy())
         if hasattr(lists, "pq"):
             lists.pq.cp.seed = seed
-            lists.pq.cp.min_points_per_centroid = 1  # a small store is coded finely; no warning is due
+            lists.pq.cp.min_points_per_centroid = 1  # no warning: a small store is coded finely
         lists.train(keys)
         progress(steps, steps)
         self._index.is_trained = True
         self._take_arrays()
 
     def _take_arrays(self) -> None:
-        """What is faster in PyTorch: the transforms of queries, and the way to the nearest lists."""
+        """Prepare the parts that are faster in PyTorch: the transforms of queries, and the search for near lists."""
         self._steps = [_in_torch(each) for each in self._transforms]
         if self._lists is None:
             return
@@ -145,16 +145,16 @@ class FaissIndex:
         self._centres_sq = self._centres.square().sum(1)
 
     def add(self, entries: Entries, progress: Progress = unheard) -> None:
-        """Add the entries that are not in it yet, of a snapshot that begins with the ones that are."""
+        """Add the new entries of a snapshot that begins with the entries already in the index."""
         load_faiss()
-        # First, so that what is in it is known if this is interrupted; lists that grow move to other places in memory.
+        # This comes first, so that an interrupted call leaves a consistent state. Growing lists move in memory.
         self.entries, self._compiled = entries, None
         for first, keys in entries.blocks(_BLOCK, self.covered):
             self._add(_numbers(keys, entries))
             progress(first + len(keys), entries.entries)
 
     def fill(self, entries: Entries, progress: Progress = unheard) -> None:
-        """Hold these entries instead, of keys of the same kind: what was trained stays."""
+        """Replace the entries by these, whose keys are of the same kind. The training is kept."""
         self._index.reset()
         self.add(entries, progress)
 
@@ -163,7 +163,7 @@ class FaissIndex:
         if not self._ours or not isinstance(self._lists, faiss.IndexIVFPQ):
             self._index.add(keys)
             return
-        # FAISS's own way to the lists takes as long as all the rest of building, with thousands of them.
+        # With thousands of lists, FAISS's own assignment to lists takes as long as the rest of the build.
         reduced = self._reduced(torch.from_numpy(keys)).contiguous()
         centres, centres_sq = self._centres.to(self._device), self._centres_sq.to(self._device)
         split = torch.split(reduced.to(self._device), 8192)
@@ -173,7 +173,7 @@ class FaissIndex:
         self._index.ntotal = self._lists.ntotal
 
     def decoded(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The centres of its lists, (lists, dim); each entry's list, (entries,), and key as its code has it.
+        """The centres of its lists, (lists, dim); each entry's list, (entries,), and its key decoded from its code.
 
         An index without lists is one list.
         """
@@ -191,13 +191,13 @@ class FaissIndex:
 
     @property
     def covered(self) -> int:
-        """How many entries are in it."""
+        """The number of entries in the index."""
         return int(self._index.ntotal)
 
     def at(self, entries: Entries, settings: SearchSettings) -> FaissIndex:
-        """The same index over a later snapshot that begins with the entries that are in it, or searched otherwise.
+        """The same index over a later snapshot that begins with the same entries, or with other search settings.
 
-        Both may be searched at the same time: FAISS's own object is left as it is.
+        Both may be searched at the same time: FAISS's own object does not change.
         """
         later = copy(self)
         later.entries, later.settings = entries, settings
@@ -210,7 +210,7 @@ class FaissIndex:
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`, on the CPU.
 
-        A row that is left short, because near lists are small or entries were removed, is searched again, further.
+        If a row has too few results, because near lists are small or entries were removed, a wider search follows.
         """
         load_faiss()
         with timing.stage("search"), torch.no_grad():
@@ -232,7 +232,7 @@ class FaissIndex:
             return distances_sq, ids
 
     def _compiled_search(self) -> FourBitSearch | None:
-        """The compiled search of what is in it now, where there is one."""
+        """The compiled search of the current entries, if there is one."""
         entries, earlier = self._compiled or (None, None)
         if entries is self.entries:
             return earlier
@@ -253,7 +253,7 @@ class FaissIndex:
         return distances_sq, ids
 
     def _search(self, queries: Tensor, k: int, ask: int, reach: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The k nearest that are not removed of the `ask` nearest, and which rows may have more to give."""
+        """The k nearest live entries among the `ask` nearest, and which rows may find more in a wider search."""
         rough_sq, ids = self._propose(queries, min(ask, self.covered), reach)
         more = (ids[:, -1] >= 0) & (ask < self.covered)
         if self.entries.live is not None:
@@ -274,16 +274,16 @@ class FaissIndex:
             lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
         found_sq = torch.empty((len(queries), count))
         ids = torch.empty(found_sq.shape, dtype=torch.long)
-        # Not FAISS's wrapper, which takes the number of probes from the object that other searches share.
+        # FAISS's wrapper would take the number of probes from the object that other searches share.
         arrays = [each.contiguous().numpy() for each in (queries, lists, coarse_sq, found_sq, ids)]
         vectors, *others = map(faiss.swig_ptr, arrays)
         asked = faiss.SearchParametersIVF(nprobe=self._probes)
         self._lists.search_preassigned_c(len(queries), vectors, count, *others, False, asked)
-        # Products give squared distances of codes, by rounding a little below 0 where they are very near.
+        # Squared distances from products can be slightly below 0 because of rounding.
         return found_sq.clamp_(min=0), ids
 
     def _reduced(self, queries: Tensor) -> Tensor:
-        """Queries, or keys, as they are behind the transforms."""
+        """Queries or keys after the transforms."""
         for step in self._steps:
             queries = step(queries)
         return queries
@@ -307,14 +307,14 @@ class FaissIndex:
     def read(
         cls, path: Path, entries: Entries, kind: Kind | None, settings: SearchSettings, covered: int
     ) -> FaissIndex:
-        """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file.
+        """Read an index of the first `covered` entries; `knnmt.index.saved` checks that it is the right file.
 
-        kind: None where it is not known here
+        kind: None if this process does not know it
         """
         faiss = load_faiss()
         advice = "`knnmt index` builds it again."
         try:
-            # Nothing that is in the file takes more than all of it.
+            # No part of the file can be larger than the file.
             faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
             index = faiss.read_index(str(path), faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
             recipe = None if kind is None else kind.factory(covered, entries.dim)
@@ -331,16 +331,16 @@ class FaissIndex:
 
 
 def _make_table(faiss: Any, index: Any) -> None:
-    """Compute the products of centres and codes, if there are any: they are in no file, and may take more than it."""
+    """Compute the products of centres and codes, if needed: they are not in the file, and may be larger than it."""
     found = faiss.try_extract_index_ivf(index)
     lists: Any = None if found is None else faiss.downcast_index(found)
     if type(lists) is faiss.IndexIVFPQ:
-        lists.use_precomputed_table = 0  # which means: where it is worth its memory
+        lists.use_precomputed_table = 0  # 0: FAISS decides whether the table is worth its memory
         lists.precompute_table()
 
 
 def require_readable(kind: Kind, entries: Entries) -> None:
-    """Refuse a kind of one's own of which a process that does not know it could not read an index."""
+    """Refuse a custom kind whose index could not be read by a process that does not know the kind."""
     faiss = load_faiss()
     recipe = kind.factory(entries.entries, entries.dim)
     try:
@@ -366,7 +366,7 @@ def _in_torch(transform: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _sample(entries: Entries, count: int, seed: int) -> Array:
-    """Keys to train on, spread evenly by chance."""
+    """A random sample of keys to train on, spread evenly."""
     chosen = np.arange(entries.entries)
     if count < entries.entries:
         chosen = np.sort(np.random.default_rng(seed).choice(entries.entries, count, replace=False))
@@ -374,7 +374,7 @@ def _sample(entries: Entries, count: int, seed: int) -> Array:
 
 
 def _numbers(keys: Array, entries: Entries) -> Array:
-    """Keys in float32; FAISS makes nothing of those that are no finite numbers."""
+    """Keys in float32. They must be finite, because FAISS cannot use other numbers."""
     if not np.isfinite(keys).all():
         raise DatastoreDamagedError(f"{entries.path}: a key is not a finite number. Run `knnmt verify`")
     return _float32(keys)

@@ -1,6 +1,6 @@
 """Compiled search over a FAISS index of four-bit codes, if `knnmt.native` was built.
 
-It reads the lists from FAISS's memory and the keys from the store's, so nothing is kept twice.
+It reads the lists from FAISS's memory and the keys from the store's memory maps, so nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.native import library
 
-_ENTRIES = 16  # what four bits can say
+_ENTRIES = 16  # the number of values of four bits
 _KEYS = (torch.float16, torch.float32)
 
 
@@ -46,7 +46,7 @@ class _Limits(ctypes.Structure):
 
 
 class FourBitSearch:
-    """Search in the lists of a FAISS index as they are now, and the keys of a snapshot that they were made from."""
+    """Search in the current lists of a FAISS index, and in the keys of the snapshot that they were made from."""
 
     def __init__(self, native: ctypes.CDLL, lists: Any, of_lists: list[Array], entries: Entries) -> None:
         self._search = native.knnmt_search
@@ -58,22 +58,22 @@ class FourBitSearch:
         live = None if entries.live is None else entries.live.data_ptr()
         halves = int(entries.key_dtype == torch.float16)
         self.of_lists = of_lists
-        self._held = (lists, of_keys, entries)  # what the pointers point to
+        self._held = (lists, of_keys, entries)  # keeps alive the memory that the pointers point to
         self._lists = _Lists(lists.nlist, lists.d, lists.pq.M, *(array.ctypes.data for array in of_lists))
         self._keys = _Keys(entries.dim, halves, len(arrays), *(array.ctypes.data for array in of_keys), live)
 
     @classmethod
     def of(cls, faiss: Any, lists: Any, entries: Entries, earlier: FourBitSearch | None = None) -> FourBitSearch | None:
-        """The compiled search of an index, or None: not built, not these codes, or nothing in it.
+        """The compiled search of an index. None without compiled code, for other codes, or for an empty index.
 
-        earlier: one of the same lists as they still are, with another snapshot; to look for them takes milliseconds
+        earlier: a search of the same, unchanged lists with another snapshot; it saves the time to find the lists
         """
         native = library()
         if native is None or not isinstance(lists, faiss.IndexIVFPQFastScan) or entries.key_dtype not in _KEYS:
             return None
         packed = lists.bbs == 32 and lists.pq.M % 2 == 0
         of_keys = not lists.by_residual and lists.metric_type == faiss.METRIC_L2
-        fitting = 0 < lists.ntotal <= entries.entries  # or other memory would be read
+        fitting = 0 < lists.ntotal <= entries.entries  # otherwise other memory would be read
         if not (packed and of_keys and fitting):
             return None
         return cls(native, lists, _arrays_of(faiss, lists) if earlier is None else earlier.of_lists, entries)
@@ -81,10 +81,10 @@ class FourBitSearch:
     def search(
         self, queries: Tensor, reduced: Tensor, products: Tensor, k: int, candidates: int, probes: int, reach: float
     ) -> Found:
-        """The k nearest that are not removed among the `candidates` that the codes propose; (rows, k) each.
+        """The k nearest live entries among the `candidates` that the codes propose; (rows, k) each.
 
-        queries (rows, dim); reduced (rows, the codes' dim); products (rows, lists): each centre's squared norm less
-        twice its product with the reduced query. All float32, on the CPU.
+        queries (rows, dim); reduced (rows, the codes' dim); products (rows, lists): each centre's squared norm minus
+        twice its product with the reduced query. All are float32, on the CPU.
         """
         rows = len(queries)
         shapes = (self._keys.dimensions, self._lists.dimensions, self._lists.count)

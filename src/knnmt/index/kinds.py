@@ -14,17 +14,17 @@ from knnmt.extensions import INDEX_KINDS, named
 EXACT = "exact"
 _MAX_LISTS = 4096
 _MAX_PROBED = 1 << 24  # probes or candidates; compiled code counts in 32 bits
-_MIN_KEYS_PER_LIST = 39  # below that, FAISS itself calls the training of a list's centre poor
+_MIN_KEYS_PER_LIST = 39  # with fewer, FAISS itself warns of poor training of a list's centre
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
     """How an index is searched.
 
-    probes: lists to search for a query; for hnsw the length of its queue (efSearch)
-    candidates: how many are measured again with the store's own keys; with 0, FAISS's distances are the result
+    probes: number of lists searched per query; for hnsw the length of its queue (efSearch)
+    candidates: number measured again with the store's own keys; with 0, FAISS's distances are the result
     reach: lists whose centre is more than this many times as far as the nearest one, in squared distance, are skipped;
-        0 skips none. A query near one centre needs few lists, one between many needs more.
+        0 skips none. A query near one centre needs few lists; a query between many centres needs more.
     """
 
     probes: int
@@ -42,18 +42,18 @@ class SearchSettings:
 
     @property
     def signature(self) -> str:
-        """Identifies them in the signature of a published score."""
+        """Identifies the settings in the signature of a published score."""
         limit = f"~{self.reach:g}" if self.reach else ""
         return f"{self.probes}{limit}" + (f"/{self.candidates}" if self.candidates else "")
 
     @property
     def in_words(self) -> str:
-        """The same for people."""
+        """The settings in words."""
         limit = f" within {self.reach:g}" if self.reach else ""
         return f"{self.probes} probes{limit}" + (f", {self.candidates} re-ranked" if self.candidates else "")
 
     def times(self, part: float) -> SearchSettings:
-        """Wider or narrower by a factor; the reach does not become smaller."""
+        """Settings wider or narrower by a factor; the reach never becomes smaller."""
         reach = 1 + (self.reach - 1) * max(1, part) if self.reach else 0.0
         return SearchSettings(max(1, int(self.probes * part)), self.candidates, reach)
 
@@ -63,8 +63,8 @@ class Kind:
     """A kind of FAISS index.
 
     recipe: (entries, dim) -> the string for FAISS's index factory
-    bytes_per_entry: dim -> about how many bytes an entry takes in memory and on disk
-    training_per_list: keys to train a list's centre on; training_rounds: number of passes over them
+    bytes_per_entry: dim -> approximate number of bytes of an entry in memory and on disk
+    training_per_list: number of training keys per list; training_rounds: number of passes over them
     """
 
     name: str
@@ -76,7 +76,7 @@ class Kind:
     training_rounds: int = 10
 
     def factory(self, entries: int, dim: int) -> str:
-        """The factory string for a store. With too few entries to train on, every kind searches them flat."""
+        """The factory string for a store. With too few entries to train on, every kind is a flat index."""
         return "Flat" if entries < max(256, 2 * dim) else self.recipe(entries, dim)
 
 
@@ -87,22 +87,22 @@ def lists_for(entries: int) -> int:
 
 
 def papers_lists(entries: int) -> int:
-    """4096, as the paper has for stores of any size, where each can be trained."""
+    """4096 lists, as in the paper for stores of any size, but few enough that each list can be trained."""
     return _MAX_LISTS if entries >= _MIN_KEYS_PER_LIST * _MAX_LISTS else lists_for(entries)
 
 
 def codes_for(dim: int, most: int = 64) -> int:
-    """The largest number of codes, at most `most`, that cut a key into equal parts."""
+    """The largest number of codes, at most `most`, that divides a key into equal parts."""
     return max(codes for codes in range(1, most + 1) if dim % codes == 0)
 
 
 def _levels(dim: int) -> int:
-    """Stretches that a key is measured in: equal ones, at most 8."""
+    """The number of equal parts in which a key is measured, at most 8."""
     return codes_for(dim, 8)
 
 
 def _reduced(dim: int) -> int:
-    """Dimensions that the four-bit codes keep: one each, of which FAISS wants an even number."""
+    """The number of dimensions that the four-bit codes keep, one per code; FAISS needs an even number."""
     return min(160, dim - dim % 2) or 1
 
 
@@ -113,7 +113,7 @@ KINDS = {
             "flat",
             "every key, by FAISS; exact",
             lambda _entries, _dim: "Flat",
-            SearchSettings(probes=1, candidates=16),  # measured again, for FAISS's own distances lose digits
+            SearchSettings(probes=1, candidates=16),  # measured again, because FAISS's own distances lose digits
             lambda dim: 4 * dim,
         ),
         Kind(
@@ -128,7 +128,7 @@ KINDS = {
             "whole keys in lists, rotated so that far keys are skipped early",
             lambda entries, dim: f"PCA{dim},IVF{lists_for(entries)},FlatPanorama{_levels(dim)}_64",
             SearchSettings(probes=16, candidates=16),  # measured again, as for flat
-            lambda dim: (4 * dim + 36) * 5 // 4 + 8,  # lists are filled up to a multiple of 64
+            lambda dim: (4 * dim + 36) * 5 // 4 + 8,  # lists are padded to a multiple of 64
         ),
         Kind(
             "ivf-sq8",
@@ -143,7 +143,7 @@ KINDS = {
             lambda entries, dim: f"IVF{papers_lists(entries)},PQ{codes_for(dim)}x8np",
             SearchSettings(probes=32, candidates=0),
             lambda dim: codes_for(dim) + 8,
-            training_per_list=_MIN_KEYS_PER_LIST,  # so many lists take minutes else
+            training_per_list=_MIN_KEYS_PER_LIST,  # more would take minutes with this many lists
             training_rounds=4,
         ),
         Kind(
@@ -176,19 +176,19 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
 def could_be_a_kind(name: str) -> bool:
-    """Whether a kind of one's own could be called so; its name is part of file names."""
+    """Whether a custom kind may have this name; the name is part of file names."""
     return _NAME.fullmatch(name) is not None and name != EXACT
 
 
 def register_kind(kind: Kind) -> None:
-    """Let a kind of one's own be named in this process, as those of `KINDS` are."""
+    """Make a custom kind known in this process, like those of `KINDS`."""
     check(could_be_a_kind(kind.name), f"an index kind needs a name of small letters, digits and -, got {kind.name!r}")
     check(kind.name not in BUILT_IN, f"{kind.name!r} is a kind of knnmt; choose another name for yours")
     KINDS[kind.name] = kind
 
 
 def typed_kind(text: str) -> str:
-    """The name of a kind as somebody typed it: of one there is, or `package.module:NAME` of one's own."""
+    """The name of a kind that a user typed: a known kind, or `package.module:NAME` of a custom kind."""
     if text == EXACT or text in KINDS:
         return text
     try:
@@ -202,6 +202,6 @@ def typed_kind(text: str) -> str:
 
 
 def kind_named(name: str) -> Kind:
-    """The FAISS kind of that name."""
+    """The FAISS kind with this name."""
     check(name in KINDS, f"index kind must be one of {', '.join([EXACT, *KINDS])}, got {name!r}")
     return KINDS[name]

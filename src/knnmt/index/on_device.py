@@ -15,13 +15,13 @@ from knnmt.index.entries import Entries, shared_tensor
 from knnmt.index.resident import LOADED, ResidentKeys
 
 Loaded = TypeVar("Loaded", ResidentKeys, Clusters)
-_loading = threading.RLock()  # or threads that begin together would each bring the same keys to the device
+_loading = threading.RLock()  # without it, threads that start together would each load the same keys
 
 
 class DeviceIndex:
     """Search on a device over the entries of a store from `first` to before `last`. The first search loads them.
 
-    clustered: in tiles, with the settings of `clusters`; else every key is looked at
+    clustered: search in tiles, with the settings of `clusters`; else compare every key
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class DeviceIndex:
         self._clusters: Clusters | None = None
 
     def at(self, entries: Entries) -> DeviceIndex:
-        """The same search over a later snapshot, with the same keys: what was removed since is gone from both.
+        """The same search over a later snapshot. Both share the keys, so entries removed since disappear from both.
 
         Entries from `first` to before `last` must be the same ones in both.
         """
@@ -55,12 +55,12 @@ class DeviceIndex:
 
     @property
     def keys(self) -> ResidentKeys:
-        """The keys on the device, with which search is exact."""
+        """The keys on the device, for exact search."""
         with _loading:
             if self._keys is None:
                 blocks = (shared_tensor(keys) for _, keys in self.entries.blocks(LOADED, self.first, self.last))
                 count = max(0, self.last - self.first)
-                with torch.inference_mode(False), torch.no_grad():  # or removed keys could not be masked afterwards
+                with torch.inference_mode(False), torch.no_grad():  # so that removed keys can be masked later
                     shape = (count, self.entries.dim, self.entries.key_dtype)
                     keys = ResidentKeys(blocks, *shape, self.device, self.entries.require_sound)
                 self._keys = self._ready(keys)
@@ -68,7 +68,7 @@ class DeviceIndex:
 
     @property
     def clusters(self) -> Clusters:
-        """Their tiles."""
+        """The tiles over the keys, for clustered search."""
         with _loading:
             if self._clusters is None:
                 with torch.inference_mode(False), torch.no_grad():
@@ -82,13 +82,13 @@ class DeviceIndex:
         return self._keys is not None
 
     def exactly(self) -> DeviceIndex:
-        """The same keys, all of which are looked at."""
+        """Exact search over the same keys."""
         exact = DeviceIndex(self.entries, self.device, self.first, self.last)
         exact._keys = self.keys
         return exact
 
     def give_clusters_up(self) -> None:
-        """Look at every key from now on."""
+        """Compare every key from now on."""
         self.clustered, self._clusters = False, None
 
     def search(self, queries: Tensor, k: int) -> Found:
@@ -99,7 +99,7 @@ class DeviceIndex:
             return distances_sq, torch.where(ids < 0, ids, ids + self.first) if self.first else ids
 
     def _ready(self, loaded: Loaded) -> Loaded:
-        """What was loaded, with nothing left to be done: other threads search it on streams of their own."""
+        """Mask removed keys, and wait until all is done, because other threads search on their own streams."""
         self._mask(loaded)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()

@@ -1,6 +1,6 @@
-"""Repeated entries: those with the same source text, the same beginning of the target, and the same next token.
+"""Repeated entries have the same source text, the same beginning of the target, and the same next token.
 
-Their keys are equal up to rounding, so a search for k neighbours would find some of them by chance, and nothing else.
+Their keys are equal up to rounding, so a search for k neighbours would find an arbitrary k of them, and nothing else.
 Only the first of them is searched, and it counts as often as the entry is repeated.
 """
 
@@ -21,8 +21,8 @@ from knnmt.datastore.segment import Segment
 from knnmt.datastore.source_hashes import places_of
 from knnmt.index.same_sources import hashes_of
 
-_MAX_CAME = 10_000  # sentences that came: from so many on, all are looked at
-_MAX_NEWER = 1 << 16  # entries of which something changed, until they are taken into the base
+_MAX_CAME = 10_000  # new sentences: from this number on, all sentences are examined
+_MAX_NEWER = 1 << 16  # changed entries before they are merged into the base
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -34,10 +34,10 @@ class _CompiledRestated(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Restated:
-    """Some entries, and what is known of them; of the others nothing is.
+    """Repetition of some entries. It says nothing about other entries.
 
-    ids: (n,) int64, ascending; firsts: (n,) int64, for each the first that says the same
-    counts: (n,) int32, how often a first one is said, itself counted; 1 for all others
+    ids: (n,) int64, ascending; firsts: (n,) int64, the first entry that each one repeats, or itself
+    counts: (n,) int32, how often a first entry occurs, with itself; 1 for all others
     """
 
     ids: Array
@@ -49,14 +49,14 @@ class Restated:
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
 
     def put_into(self, found: Array, ids: Array, known: Array) -> None:
-        """Write what is `known` of each, `firsts` or `counts`, where it is among some ids; others stay."""
+        """For those of `ids` that are here, write `known` (`firsts` or `counts`) into `found`; others stay."""
         if len(self.ids):
             places = np.searchsorted(self.ids, ids).clip(max=len(self.ids) - 1)
             mine = self.ids[places] == ids
             found[mine] = known[places[mine]]
 
     def under(self, other: Restated) -> Restated:
-        """Both in one; what the other knows holds."""
+        """Both in one; the other takes precedence."""
         left = ~np.isin(self.ids, other.ids, assume_unique=True)
         ids = np.concatenate([self.ids[left], other.ids])
         order = np.argsort(ids, kind="stable")
@@ -67,51 +67,51 @@ class Restated:
         return Restated(ids[order], firsts[order], counts[order])
 
     def only_repeating(self) -> Restated:
-        """Without those that are for themselves."""
+        """Without the entries that do not repeat."""
         kept = (self.firsts != self.ids) | (self.counts > 1)
         return Restated(self.ids[kept], self.firsts[kept], self.counts[kept])
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Which entries of a store that are not removed say the same. It takes room for these alone.
+    """The repeated entries among a store's live entries. It stores only these.
 
-    base: as it was at some time; newer: what has changed since, which holds. So a change costs what it changes.
+    base: an earlier state; newer: the changes since, which take precedence. So a change costs only what it changes.
     """
 
     base: Restated
     newer: Restated
 
     def firsts_of(self, ids: Array) -> Array:
-        """For each of some entries the first that says the same, int64."""
+        """For each of some entries the first entry that it repeats, or itself, int64."""
         firsts = np.array(ids, np.int64)
         for each in (self.base, self.newer):
             each.put_into(firsts, ids, each.firsts)
         return firsts
 
     def counts_of(self, ids: Array) -> Array:
-        """How often each of some entries is said if it is a first one, itself counted; 1 for all others; float32."""
+        """How often each of some entries occurs, if it is a first one, with itself; 1 for all others; float32."""
         counts = np.ones(np.shape(ids), np.float32)
         for each in (self.base, self.newer):
             each.put_into(counts, ids, each.counts)
         return counts
 
     def every_first(self, entries: int) -> Array:
-        """(entries,) int64, what `firsts_of` gives for all."""
+        """(entries,) int64, `firsts_of` for all entries."""
         firsts = np.arange(entries)
         for each in (self.base, self.newer):
             firsts[each.ids] = each.firsts
         return firsts
 
     def every_count(self, entries: int) -> Array:
-        """(entries,) float32, what `counts_of` gives for all."""
+        """(entries,) float32, `counts_of` for all entries."""
         counts = np.ones(entries, np.float32)
         for each in (self.base, self.newer):
             counts[each.ids] = each.counts
         return counts
 
     def searched(self, entries: int) -> Array:
-        """(entries,) bool, False for those that say the same as an earlier one."""
+        """(entries,) bool, False for those that repeat an earlier one."""
         searched = np.ones(entries, np.bool_)
         for each in (self.base, self.newer):
             searched[each.ids] = each.firsts == each.ids
@@ -119,7 +119,7 @@ class Repeats:
 
     @cached_property
     def compiled(self) -> ctypes.Array[_CompiledRestated]:
-        """As compiled code sees it. It points into arrays that live as long as this does."""
+        """The repeats as compiled code sees them. The result points into arrays that live as long as this object."""
         both = (self.base, self.newer)
         found = [_CompiledRestated(len(each.ids), each.ids.ctypes.data, each.firsts.ctypes.data) for each in both]
         return (_CompiledRestated * 2)(*found)
@@ -128,7 +128,7 @@ class Repeats:
 def find_repeats(
     segments: Sequence[Segment], hashes: Sequence[Array], seen: Callable[[SegmentPair], str]
 ) -> Repeats | None:
-    """What repeats in some segments; None where nothing does.
+    """Find the repeats in some segments; None if there are none.
 
     hashes: (sentences,) of each segment, equal for equal sources; seen: the source of a pair as the model sees it
     """
@@ -152,9 +152,10 @@ def follow_repeats(
     hashes: Sequence[Array],
     seen: Callable[[SegmentPair], str],
 ) -> Repeats | None:
-    """What repeats in some segments, from what an earlier state of them repeated: the same as `find_repeats` finds.
+    """The repeats in some segments, updated from those of an earlier state. The result is that of `find_repeats`.
 
-    Only sentences that have the source of one that came or went are looked at. before: the segments of that state
+    It only examines sentences that share the source of an added or removed sentence.
+    before: the segments of the earlier state
     """
     shared = same_beginning(before, segments)
     came = sum(segment.record.sentences for segment in segments) - shared.sentences
@@ -187,14 +188,14 @@ def follow_repeats(
 
 
 def _needed(base: Restated, newer: Restated) -> Array:
-    """Which entries must be said to have changed: those that repeat, and those that did before."""
+    """Which entries must be recorded as changed: those that repeat, and those that repeated before."""
     before = np.isin(newer.ids, base.ids, assume_unique=True)
     needed: Array = (newer.firsts != newer.ids) | (newer.counts > 1) | before
     return needed
 
 
 def _grouped(ids: Array, so_far: Array) -> Restated:
-    """Live entries, ascending, by the hashes of what each says."""
+    """Group live entries, ascending, by the hashes of their texts up to each token."""
     _, firsts, groups, often = np.unique(so_far, return_index=True, return_inverse=True, return_counts=True)
     counts = np.ones(len(ids), np.int32)
     counts[firsts] = often
@@ -210,14 +211,14 @@ _SourceOf = Callable[[Segment, Array], Array]
 
 
 def _by_tokens(segments: Sequence[Segment]) -> bool:
-    """Whether all segments have the tokens of their sources; those of earlier versions lack them."""
+    """Whether all segments hold their source tokens; segments of earlier versions lack them."""
     return all("source_tokens" in segment.arrays for segment in segments)
 
 
 def _sources(segments: Sequence[Segment], seen: Callable[[SegmentPair], str]) -> _SourceOf:
-    """Gives a hash, (sentences,) uint64, of each source of a segment, at least of some sentences of it.
+    """A function that returns a hash, (sentences,) uint64, of each source of a segment, at least for given sentences.
 
-    By its tokens, which is what the model reads, or where not all segments have them by its text.
+    It hashes the tokens, which the model reads, or the text if not all segments have tokens.
     """
     if _by_tokens(segments):
         return lambda segment, _: hashes_of(segment.source_tokens(), segment.offsets("source_offsets"))
@@ -253,7 +254,7 @@ def _again(segments: Sequence[Segment], hashes: Sequence[Array]) -> list[Array]:
 
 
 def _texts_so_far(segment: Segment, sentences: Array, source_of: _SourceOf, first: int) -> tuple[Array, Array]:
-    """The entries of some sentences, by their ids, and a hash of source and target up to each token.
+    """The entry ids of some sentences, and for each entry a hash of the source and the target up to its token.
 
     first: the id of the segment's first entry. The hashes are uint64 and hold within one process.
     """
@@ -265,7 +266,7 @@ def _texts_so_far(segment: Segment, sentences: Array, source_of: _SourceOf, firs
     owners, positions = owners[numbers], positions[numbers]
     if ((positions < 0) | (begins[owners] + positions >= begins[owners + 1])).any():
         raise segment.damaged("an entry's position lies outside its sentence")
-    # A token's share depends on its place, so that the sum over a beginning tells its tokens and their order.
+    # A token's term depends on its position, so that the sum over a prefix identifies its tokens and their order.
     places = np.arange(begins[-1]) - np.repeat(begins[:-1], np.diff(begins))
     shares = _mixed(_mixed(places.astype(np.uint64)) + segment.arrays["target_tokens"].astype(np.uint64))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(shares)])
@@ -274,7 +275,7 @@ def _texts_so_far(segment: Segment, sentences: Array, source_of: _SourceOf, firs
 
 
 def _mixed(numbers: Array) -> Array:
-    """Every bit of uint64 numbers changed by every other (splitmix64)."""
+    """Mix uint64 numbers, so that every bit depends on every other (splitmix64)."""
     numbers = numbers + _GOLDEN
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _SECOND

@@ -1,4 +1,4 @@
-"""The end of a search on a device: candidates are measured by their true distances and sorted."""
+"""The last stage of a search on a device: it sorts candidates by their true distances."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from knnmt.index.base import Found, nearest_first
 from knnmt.native.gpu import kernel
 
-_MAX_CANDIDATES = 1024  # candidates of a row, as in measure.cu
+_MAX_CANDIDATES = 1024  # candidates per row, as in measure.cu
 
 
 class Places(NamedTuple):
-    """What places among the keys of tiles stand for.
+    """Maps places in tiles to keys.
 
     near: the tiles of each row, (rows, probes)
-    ids: of the key in each place of all tiles, (tiles, keys of a tile), -1 for none
+    ids: the key id in each place of all tiles, (tiles, keys of a tile), -1 for none
     """
 
     near: Tensor
@@ -32,13 +32,13 @@ def nearest_among(keys: Tensor, queries: Tensor, chosen: Tensor, k: int, places:
     """The k nearest of each row's candidates, as `base.Index` finds them.
 
     keys (count, dim), float16 or float32; queries (rows, dim) float32
-    chosen: (rows, candidates), ids of keys, -1 for none, or places that stand for such
+    chosen: (rows, candidates), ids of keys, -1 for none, or places that `places` maps to ids
     """
     rows, candidates = chosen.shape
     measure = kernel("measure", keys.device) if rows and candidates <= _MAX_CANDIDATES else None
     if measure is None:
         ids = chosen if places is None else places.ids_of(chosen)
-        differences = keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over
+        differences = keys[ids] - queries[:, None]  # -1 takes the last key, which `nearest_first` ignores
         return nearest_first(torch.linalg.vector_norm(differences, dim=-1).square_(), ids, k)
     distances_sq = torch.empty((rows, k), device=keys.device)
     ids = torch.empty((rows, k), dtype=torch.long, device=keys.device)

@@ -1,6 +1,6 @@
-"""Which sentences of a store have the same source, by hashes of its tokens.
+"""Finds the sentences of a store that have the same source, by hashes of the source tokens.
 
-Older sentences are in one list sorted by hash, and newer ones in another, small one; an addition sorts only the latter
+Older sentences are in one list sorted by hash, newer ones in another, small list. An addition sorts only the small one
 again.
 """
 
@@ -19,7 +19,7 @@ _FACTOR = 0x9E3779B97F4A7C15  # odd, with about as many ones as zeros
 
 
 class _Ordered(ctypes.Structure):
-    """As in choose.cpp, and so the other."""
+    """As in choose.cpp, like the structure below."""
 
     _fields_ = (
         ("first", ctypes.c_int64),
@@ -29,18 +29,18 @@ class _Ordered(ctypes.Structure):
 
 
 class CompiledSameSources(ctypes.Structure):
-    """What `SameSources.compiled` gives."""
+    """The result of `SameSources.compiled`."""
 
     _fields_ = (("orders", _Ordered * 2), ("removed_count", ctypes.c_int64), ("removed", ctypes.c_void_p))
 
 
 @dataclass(frozen=True, slots=True)
 class HashOrder:
-    """Consecutive sentences by the hashes of their sources.
+    """Consecutive sentences, sorted by the hashes of their sources.
 
     first: the number of the first sentence
-    hashes: (sentences,) uint64, in their order; ordered: the same, ascending
-    sentences: (sentences,) int64, the numbers of those, ascending where hashes are equal
+    hashes: (sentences,) uint64, in the order of the sentences; ordered: the same, ascending
+    sentences: (sentences,) int64, the sentence of each element of `ordered`, ascending for equal hashes
     """
 
     first: int
@@ -58,23 +58,23 @@ class HashOrder:
         return len(self.hashes)
 
     def alike(self, hashes: Array) -> tuple[Array, Array]:
-        """The numbers of the sentences with these hashes, and which of the hashes each has."""
+        """The numbers of the sentences with these hashes, and the index of each one's hash."""
         begin, end = (np.searchsorted(self.ordered, hashes, side=side) for side in ("left", "right"))
         return self.sentences[ranges(begin, end - begin)], np.repeat(np.arange(len(hashes)), end - begin)
 
 
 class SameSources:
-    """All sentences of a store at one time.
+    """All sentences in a snapshot of a store.
 
-    base, newer: those up to some number, and those from there on
-    removed: (n,) int64, the numbers of those that are removed, ascending
+    base, newer: the sentences up to some number, and the sentences from there on
+    removed: (n,) int64, the numbers of the removed sentences, ascending
     """
 
     def __init__(self, base: HashOrder, newer: HashOrder, removed: Array) -> None:
         self.base, self.newer, self.removed = base, newer, removed
 
     def hashes_of(self, sentences: Array) -> Array:
-        """(n,) uint64, of sentences by their numbers."""
+        """(n,) uint64, the hashes of sentences by their numbers."""
         found = np.empty(len(sentences), np.uint64)
         later = sentences >= self.newer.first
         found[~later] = self.base.hashes[sentences[~later]]
@@ -82,14 +82,14 @@ class SameSources:
         return found
 
     def alike(self, hashes: Array) -> Array:
-        """The numbers of the sentences that have one of these hashes and are not removed, ascending."""
+        """The numbers of the live sentences that have one of these hashes, ascending."""
         numbers = np.concatenate([order.alike(hashes)[0] for order in (self.base, self.newer)])
         return np.unique(numbers[~self._is_removed(numbers)])
 
     def passed_over(self, hashes: Array | None = None) -> tuple[Array, Array]:
-        """Sentences with these hashes, each given once, and whether another stands for each, or it is removed.
+        """The sentences with these (unique) hashes, and whether each is skipped: removed, or another stands for it.
 
-        The first that is not removed stands for those with the same source. Without hashes, all of the base.
+        The first live sentence stands for all with the same source. Without hashes, it returns all of the base.
         """
         if hashes is None:
             numbers = self.base.sentences
@@ -97,7 +97,7 @@ class SameSources:
         else:
             found = [order.alike(hashes) for order in (self.base, self.newer)]
             numbers, source = (np.concatenate(each) for each in zip(*found, strict=True))
-            order = np.argsort(source, kind="stable")  # those of the base come first
+            order = np.argsort(source, kind="stable")  # sentences of the base come first
             numbers, source = numbers[order], source[order]
         live = np.flatnonzero(~self._is_removed(numbers))
         firsts = live[np.concatenate([[True], source[live][1:] != source[live][:-1]])[: len(live)]]
@@ -114,7 +114,7 @@ class SameSources:
 
     @cached_property
     def compiled(self) -> CompiledSameSources:
-        """As compiled code sees it. It points into arrays that live as long as this does."""
+        """The lists as compiled code sees them. The result points into arrays that live as long as this object."""
         orders = (_Ordered * 2)()
         for place, each in enumerate((self.base, self.newer)):
             arrays = (each.ordered, each.sentences, each.hashes)
@@ -123,7 +123,7 @@ class SameSources:
 
 
 def hashes_of(tokens: Array, offsets: Array) -> Array:
-    """(sentences,) uint64, the same for sentences of the same tokens: sums of tokens times powers, in 64 bits."""
+    """(sentences,) uint64, equal for sentences with equal tokens: sums of tokens times powers, in 64 bits."""
     lengths = np.diff(offsets)
     powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, _FACTOR, np.uint64))
     products = (tokens.astype(np.uint64) + np.uint64(1)) * powers[ranges(np.zeros(len(lengths), np.int64), lengths)]
@@ -133,7 +133,7 @@ def hashes_of(tokens: Array, offsets: Array) -> Array:
 
 
 def ranges(first: Array, sizes: Array) -> Array:
-    """Whole numbers from each `first` on, as many as its size says, one range after the other."""
+    """For each `first`, the integers from it on, as many as its size; one range after the other."""
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     numbers: Array = np.repeat(first, sizes) + within
     return numbers

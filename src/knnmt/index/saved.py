@@ -1,8 +1,8 @@
-"""An index beside its store: it is built, saved and updated, and recognised if it belongs to another state.
+"""Builds, saves and updates an index beside its store, and recognises an index of another state of the store.
 
 STORE/indexes/
   index.json                            describes the index and its segments; names the file and its SHA-256
-  <kind>-g<generation>-<digest>.faiss   immutable, named by what is in it; none for exact search
+  <kind>-g<generation>-<digest>.faiss   immutable, named by a digest of its contents; none for exact search
   lock                                  held by the one process that writes here; the store may change meanwhile
 """
 
@@ -42,23 +42,23 @@ from knnmt.regular_files import open_regular, read_regular
 
 FORMAT = "knnmt index"
 VERSION = 1
-MISSING = "missing"  # in the fidelity of exact search that nobody chose: the package that anything else needs
+MISSING = "missing"  # in the fidelity, if exact search was the only choice: the package that any other kind needs
 _SCRATCH = "written.faiss"
-# Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
+# Every file name that is written below `indexes/`, also while it is incomplete, except for the record and the lock.
 _FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
-_MIN_FELT_ENTRIES = 10_000  # entries newer than an index, from which exact search of them takes its time
-_MAX_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
-_MAX_GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
+_MIN_FELT_ENTRIES = 10_000  # exact search of this many entries newer than the index takes noticeable time
+_MAX_TURNS = 3  # attempts to save an index of a store that changes meanwhile; the last one may be of an earlier state
+_MAX_GROWTH = 0.5  # an index that grows by more than this share of its training entries is trained anew
 
 
 @dataclass(frozen=True, slots=True)
 class SavedIndex:
     """The record of an index.
 
-    covers: SHA-256 of the segments it holds, in order
-    entries: how many entries those have; trained_entries: how many there were when it was trained
-    generation: the store's when it was written
-    fidelity: what was measured of it, for whoever chooses among indexes
+    covers: SHA-256 of the segments in the index, in order
+    entries: number of their entries; trained_entries: number of entries when the index was trained
+    generation: the store's generation when the index was written
+    fidelity: measurements of the index, for the choice among indexes
     """
 
     kind: str
@@ -79,12 +79,12 @@ class SavedIndex:
         check(min(counts) >= 0, f"entries, trained_entries and seed cannot be negative, got {counts}")
 
     def fits(self, segments: Sequence[str]) -> bool:
-        """Whether a store of these segments begins with those covered, so that ids are the same; else it is stale."""
+        """Whether a store's segments begin with the covered ones, so that ids agree; if not, the index is stale."""
         return shared_beginning(self.covers, segments) == len(self.covers)
 
 
 def read_saved(store: Datastore) -> SavedIndex | None:
-    """The record of a store's index, or None where there is none."""
+    """The record of a store's index, or None if there is none."""
     path = store.path / INDEXES / INDEX_RECORD
     advice = f"`knnmt index {quoted(store.path)}` builds it again."
     require_directory(path.parent)
@@ -113,13 +113,13 @@ def read_saved(store: Datastore) -> SavedIndex | None:
 
 
 def check_saved(store: Datastore) -> list[StoredFile]:
-    """Read every byte of a store's index against its record, and what it says; the file, where there is one."""
+    """Check every byte of a store's index against its record, and its contents; return the file, if there is one."""
     saved = read_saved(store)
     if saved is None or saved.stored is None:
         return []
     _require_unaltered(store, saved.stored)
     entries = Entries(store)
-    if saved.fits(entries.segment_names()):  # or it is not used
+    if saved.fits(entries.segment_names()):  # a stale index is not used
         with suppress(MissingDependencyError):
             open_saved(store, saved, entries)
     return [saved.stored]
@@ -149,7 +149,7 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
     advice = f"`knnmt index {quoted(store.path)}` builds it again."
     if not saved.fits(entries.segment_names()) or saved.entries != entries.first_entry(len(saved.covers)):
         raise DatastoreDamagedError(f"{store.path}: its index is not of the entries that its record says. {advice}")
-    # Of a kind of one's own nothing is known here but its file: a store names no code that is imported.
+    # Of a custom kind, only the file is known here: nothing that a store names is ever imported.
     file, kind = store.path / INDEXES / saved.stored.file, KINDS.get(saved.kind)
     return FaissIndex.read(file, entries, kind, saved.settings, saved.entries)
 
@@ -163,10 +163,10 @@ def build_index(
     fidelity: dict[str, Any] | None = None,
     device: torch.device | str = "cpu",
 ) -> SavedIndex:
-    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it.
+    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside the store.
 
-    fidelity: what is known of it already
-    device: where its centres are trained
+    fidelity: measurements that exist already
+    device: the device on which the centres are trained
     """
     with _writing(store) as directory:
         store.refresh()
@@ -174,7 +174,7 @@ def build_index(
 
 
 def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[str, Any], seed: int = 0) -> SavedIndex:
-    """Save an index that was built already, of this store's entries, with its settings and what was measured of it."""
+    """Save an existing index of this store's entries, with its settings and its measured fidelity."""
     with _writing(store) as directory:
         entries = index.entries
         saved = SavedIndex(
@@ -183,13 +183,13 @@ def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[st
             entries.generation,
             trained_entries=entries.entries,
             seed=seed,
-            fidelity=json.loads(json.dumps(fidelity)),  # as it will be read: keys are text
+            fidelity=json.loads(json.dumps(fidelity)),  # as it will be read back: JSON keys are strings
         )
         return _save(store, directory, index, saved)
 
 
 def lags(store: Datastore) -> bool:
-    """Whether a store's index is of another state of it, or leaves so many entries to exact search that it is felt."""
+    """Whether a store's index is stale, or leaves so many entries to exact search that it takes noticeable time."""
     saved = read_saved(store)
     if saved is None or saved.kind == EXACT:
         return False
@@ -198,9 +198,9 @@ def lags(store: Datastore) -> bool:
 
 
 def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:
-    """Bring a store's index up to the newest generation: by adding to it, or where that is too much, built anew.
+    """Bring a store's index up to the newest generation: add entries, or build it anew if there are too many.
 
-    None where there is no index.
+    None if there is no index.
     """
     if read_saved(store) is None:
         return None
@@ -255,10 +255,11 @@ def _build(
 
 
 def _save(store: Datastore, directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
-    """Write the index, then publish its record with all that the file decides.
+    """Write the index, then publish its record with all fields that depend on the file.
 
-    Additions may have joined segments that it was made of. Their entries are the same, but have others in one segment
-    with them: those are taken in, too. That is seldom needed twice, for what a record names is not joined.
+    Meanwhile, additions to the store may have joined segments of the index with others. The index then takes in the
+    further entries of the joined segments. This is seldom needed twice, because segments that a record names are not
+    joined.
     """
     for _ in range(_MAX_TURNS):
         now = Entries(Datastore.open(store.path))
@@ -291,7 +292,7 @@ def _write(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
 
 
 def _require_searchable(index: FaissIndex, kind: str) -> None:
-    """Refuse an index that would fail, or find nothing, at every translation: one's own recipe may be such."""
+    """Refuse an index that would fail, or find nothing, at every translation: a custom recipe may do so."""
     entries = index.entries
     live = [0] if entries.live is None else entries.live[: index.covered].nonzero()[:1, 0].tolist()
     if not index.covered or not live:
@@ -299,7 +300,7 @@ def _require_searchable(index: FaissIndex, kind: str) -> None:
     query = torch.from_numpy(entries.keys_of(np.array(live))).float()
     try:
         found, reason = int(index.search(query, 1)[1]), "it finds nothing"
-    except Exception as error:  # FAISS has many kinds of its own
+    except Exception as error:  # FAISS raises many kinds of exceptions
         found, reason = -1, str(error).rpartition("Error: ")[2] or repr(error)
     if found < 0:
         raise SettingError(f"an index of the kind {kind!r} cannot be searched ({reason}); it was not saved")
@@ -313,7 +314,7 @@ def _publish(directory: Path, saved: SavedIndex) -> None:
 
 @contextmanager
 def _writing(store: Datastore) -> Iterator[Path]:
-    """Hold the lock of the indexes' directory; before and after, files that no record names are cleared away."""
+    """Hold the lock of the indexes' directory; before and after, remove the files that no record names."""
     directory = store.path / INDEXES
     require_directory(directory)
     with storage_errors(directory):
@@ -328,7 +329,7 @@ def _writing(store: Datastore) -> Iterator[Path]:
 
 
 def _changed(directory: Path) -> int:
-    """When the record was last written, in nanoseconds; 0 where there is none."""
+    """When the record was last written, in nanoseconds; 0 if there is none."""
     try:
         return (directory / INDEX_RECORD).stat().st_mtime_ns
     except OSError:
@@ -339,5 +340,5 @@ def _clear_leftovers(store: Datastore, directory: Path, published: bool = False)
     try:
         saved = read_saved(store)
     except (DatastoreDamagedError, DatastoreVersionError):
-        return  # whoever builds publishes a sound record; then it is known what is left over
+        return  # the next build publishes a sound record, which shows what is left over
     clear_files(directory, _FILES, {saved.stored.file} if saved and saved.stored else (), published)

@@ -1,7 +1,7 @@
 """The source side of a store: the tokens of its sentences' sources, and where each token occurs.
 
-It follows a changing store: what was sorted for an earlier state is reused, and newer sentences are kept beside it. Of
-sentences with the same source, one stands for all; the others are skipped.
+It follows a changing store: it reuses what was sorted for an earlier state, and keeps newer sentences beside that. One
+sentence stands for all with the same source; the others are skipped.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from knnmt.datastore.segment import MAX_TOKENS, Segment, ascending
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 
-_VOCABULARY_STEP = 4096  # vocabularies are counted in such steps: a new token seldom makes one larger
-_MAX_NEWER_TOKENS = 1 << 20  # that are put in order at each addition; more become part of what is there for long
+_VOCABULARY_STEP = 4096  # vocabulary sizes are rounded up to such steps, so that a new token seldom changes them
+_MAX_NEWER_TOKENS = 1 << 20  # tokens that are sorted again at each addition; beyond it they join the lasting part
 _DAMAGED = "its postings name sentences that it does not have; `knnmt verify` lists all problems"
 
 Tokenized = Callable[[Segment], dict[str, Array]]
@@ -31,7 +31,7 @@ Tokenized = Callable[[Segment], dict[str, Array]]
 class SourceStatistics:
     """How often tokens occur in the sources of a store, or of several together.
 
-    sentences: that there are; postings: (vocabulary,) int64, how many each token has
+    sentences: number of sentences; postings: (vocabulary,) int64, number of postings of each token
     """
 
     sentences: int
@@ -39,7 +39,7 @@ class SourceStatistics:
 
     @classmethod
     def together(cls, several: Sequence[SourceStatistics]) -> SourceStatistics:
-        """Of several stores as if they were one."""
+        """The statistics of several stores as if they were one."""
         postings = np.zeros(max((len(each.postings) for each in several), default=0), np.int64)
         for each in several:
             postings[: len(each.postings)] += each.postings
@@ -47,11 +47,11 @@ class SourceStatistics:
 
     @property
     def mean_length(self) -> float:
-        """Of a source, in tokens."""
+        """The mean length of a source, in tokens."""
         return max(1.0, float(self.postings.sum()) / max(1, self.sentences))
 
     def idf(self, source: Sequence[int]) -> dict[int, float]:
-        """The weight of each token of a source: the rarer, the more."""
+        """The weight of each token of a source; rare tokens weigh more."""
         held = {token: float(self.postings[token]) for token in source if 0 <= token < len(self.postings)}
         return {
             token: float(np.log1p((max(self.sentences - count, 0.0) + 0.5) / (count + 0.5)))
@@ -59,7 +59,7 @@ class SourceStatistics:
         }
 
     def proposing(self, idf: Mapping[int, float], most: int) -> list[tuple[int, float]]:
-        """The tokens that propose sentences, rarest first, with their weights: as far as so many postings go."""
+        """The tokens that propose sentences, rarest first, with their weights, up to `most` postings."""
         chosen: list[tuple[int, float]] = []
         read = 0
         for token in sorted(idf, key=lambda token: (self.postings[token], token)):
@@ -75,8 +75,8 @@ class _Places:
     """Where the postings of each token are, in some parts.
 
     first: (vocabulary + 1,) int64, where the places of each token begin
-    places: (places, 3) int32, a part, and from where to where in its postings
-    postings: (vocabulary,) int64, how many each token has
+    places: (places, 3) int32, a part, and the begin and end in its postings
+    postings: (vocabulary,) int64, number of postings of each token
     """
 
     first: Array
@@ -100,10 +100,10 @@ def _places(part: dict[str, Array], number: int) -> Array:
 
 
 class SourceSide:
-    """The source side of a store as it was at one time. Threads may share it.
+    """A snapshot of the source side of a store. Threads may share it.
 
-    earlier: the one of an earlier state; what both have in common is not put in order again
-    tokenized: gives the source tokens and postings of a segment that lacks them
+    earlier: the source side of an earlier state; parts that both have in common are not sorted again
+    tokenized: returns the source tokens and postings of a segment that lacks them
     of_more: the statistics of a larger store that the segments are a part of; by default their own
     """
 
@@ -115,7 +115,7 @@ class SourceSide:
         of_more: SourceStatistics | None = None,
     ) -> None:
         shared = 0 if earlier is None else earlier._in_common(segments)
-        self._shared: int = shared  # how many of the first segments an earlier one has, too
+        self._shared: int = shared  # number of first segments that an earlier state has, too
         self._segments = list(segments)
         self._parts = self._parts_of(segments, earlier, shared, tokenized)
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts[shared:]), default=0)
@@ -141,7 +141,7 @@ class SourceSide:
         self._passed_over = self._masks(earlier, shared)
 
     def _in_common(self, segments: Sequence[Segment]) -> int:
-        """How many of the first segments are the same here, whatever was removed from them."""
+        """The number of first segments that are the same here, apart from removed sentences."""
         pairs = zip(self._segments, segments, strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1] or _name(pair[0]) == _name(pair[1]), pairs))
 
@@ -157,14 +157,14 @@ class SourceSide:
         return [*earlier._parts[:shared], *newer]
 
     def _goes_on(self, earlier: SourceSide, shared: int) -> bool:
-        """Whether this state begins with what an earlier one had put in order, and has not much more."""
+        """Whether this state begins with the sorted part of an earlier one, and has not much more."""
         if earlier._vocabulary != self._vocabulary or shared < earlier._base_count or not earlier._base_count:
             return False
         newer = sum(len(part["source_tokens"]) for part in self._parts[earlier._base_count :])
         return bool(newer <= max(_MAX_NEWER_TOKENS, int(earlier._base.postings.sum()) // 16))
 
     def _long_there(self) -> int:
-        """How many of the first segments are put in order for long: the last ones may soon be joined with additions."""
+        """The number of first segments in the lasting part: additions may soon be joined with the last segments."""
         count = len(self._segments)
         while count and self._first_entry[-1] - self._first_entry[count - 1] <= MAX_JOINED_ENTRIES:
             count -= 1
@@ -183,7 +183,7 @@ class SourceSide:
         return np.unique(np.concatenate([np.empty(0, np.int64), *gone]))
 
     def _masks(self, earlier: SourceSide | None, shared: int) -> list[Array | None]:
-        """For each part (sentences,) uint8, 1 for those that are not to be chosen, or None where all may be."""
+        """For each part (sentences,) uint8, 1 for those that must not be chosen, or None if all may be chosen."""
         if earlier is None:
             masks: list[Array | None] = [None] * len(self._parts)
             self._mark(masks, *self._same.passed_over())
@@ -195,9 +195,9 @@ class SourceSide:
         return masks
 
     def _changed(self, earlier: SourceSide, shared: int) -> Array:
-        """The hashes of the sources of which a sentence came or was removed since an earlier state.
+        """The hashes of the sources of sentences that were added or removed since an earlier state.
 
-        Those that went with the last segments stood for none of the first: the first sentence stands for the others.
+        Sentences that vanished with the last segments do not matter: only the first of equal ones stands for others.
         """
         found = [part["hashes"] for part in self._parts[shared:]]
         for part, then, now in zip(self._parts[:shared], earlier._segments, self._segments, strict=False):
@@ -206,7 +206,7 @@ class SourceSide:
         return np.concatenate([np.empty(0, np.uint64), *found])
 
     def _mark(self, masks: list[Array | None], numbers: Array, passed_over: Array) -> None:
-        """Say of some sentences whether they are passed over; masks that another index may have stay as they are."""
+        """Mark whether some sentences are skipped. Masks that another index may share are not changed."""
         order = np.argsort(numbers, kind="stable")
         numbers, passed_over = numbers[order], passed_over[order]
         cuts = np.searchsorted(numbers, self._first_sentence)
@@ -218,39 +218,39 @@ class SourceSide:
             masks[place] = mask if mask.any() else None
 
     def source_of(self, segment: int, sentence: int) -> list[int]:
-        """The source tokens of a sentence, by the number of its segment and its own there."""
+        """The source tokens of a sentence, by its segment's number and its number in that segment."""
         return self._tokens_of(int(self._first_sentence[segment]) + sentence)
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
     def tokens_of(self, sentences: Array) -> dict[str, Array]:
-        """The arrays of the source side of some sentences, as a segment has them."""
+        """The source-side arrays of some sentences, in the form of a segment."""
         begins, lengths = self._sources_of(sentences)
         tokens = self._tokens_at(sentences, begins, lengths).astype(np.int32)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
 
     def hashes_of(self, sentences: Array) -> Array:
-        """(n,) uint64, of the sources of sentences."""
+        """(n,) uint64, the hashes of the sources of sentences."""
         return self._same.hashes_of(sentences)
 
     def alike(self, hashes: Array) -> Array:
-        """The sentences whose sources have one of these hashes and that are not removed, ascending."""
+        """The live sentences whose sources have one of these hashes, ascending."""
         return self._same.alike(np.unique(hashes))
 
     def entries_with(self, hashes: Array) -> Array:
-        """The entries of these sentences."""
+        """The entries of the live sentences whose sources have one of these hashes."""
         return ranges(*self._stretches(self.alike(hashes)))
 
     def by_segment(self, sentences: Array) -> Iterator[tuple[int, Array, Array]]:
-        """Each segment that has some of these sentences, which they are there, and the places of their entries."""
+        """Each segment that has some of these sentences, their numbers in it, and the places of their entries."""
         for part, mine in self._by_part(sentences):
             own = sentences[mine] - self._first_sentence[part]
             first, sizes = self._stretches(sentences[mine])
             yield part, own, ranges(first - self._first_entry[part], sizes)
 
     def _stretches(self, sentences: Array) -> tuple[Array, Array]:
-        """The first entry of each sentence, and how many it has."""
+        """The first entry of each sentence, and its number of entries."""
         first, last = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
         for part, mine in self._by_part(sentences):
             owners, own = self._parts[part]["sentences"], sentences[mine] - self._first_sentence[part]
@@ -259,7 +259,7 @@ class SourceSide:
         return first, last - first
 
     def _sentences_with(self, token: int) -> Array:
-        """Those that may be chosen, once for each time that they have it."""
+        """The sentences with a token that may be chosen, once for each occurrence of the token."""
         found = []
         for directory in (self._base, self._newer):
             for part, begin, end in directory.places[directory.first[token] : directory.first[token + 1]].tolist():
@@ -275,7 +275,7 @@ class SourceSide:
         return tokens
 
     def _sources_of(self, sentences: Array) -> tuple[Array, Array]:
-        """Where the source of each sentence begins among the tokens of its part, and how many it has."""
+        """Where the source of each sentence begins among the tokens of its part, and its number of tokens."""
         begins, lengths = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
         for part, mine in self._by_part(sentences):
             offsets, own = self._parts[part]["source_offsets"], sentences[mine] - self._first_sentence[part]
@@ -293,7 +293,7 @@ class SourceSide:
         return tokens
 
     def _by_part(self, sentences: Array) -> Iterator[tuple[int, Array]]:
-        """Each part that has some of the sentences, and which these are."""
+        """Each part that has some of the sentences, and which sentences these are."""
         parts = np.searchsorted(self._first_sentence, sentences, side="right") - 1
         for part in np.unique(parts).tolist():
             yield part, np.flatnonzero(parts == part)
@@ -307,12 +307,12 @@ def _none(vocabulary: int) -> SourceStatistics:
 
 
 def _name(segment: Segment) -> SegmentRecord:
-    """What a segment is, whatever was removed from it."""
+    """The identity of a segment, apart from removed sentences."""
     return replace(segment.record, removed=None)
 
 
 def _sound_arrays(segment: Segment, tokenized: Tokenized | None) -> dict[str, Array]:
-    """A segment's source tokens and postings. What would lead compiled code to other memory is refused."""
+    """A segment's source tokens and postings. Refuse numbers that would lead compiled code to other memory."""
     if "source_tokens" not in segment.arrays and tokenized is not None:
         made = tokenized(segment)
         hashes = hashes_of(made["source_tokens"], made["source_offsets"])

@@ -1,6 +1,6 @@
 """`StoreIndex`: search over a store that changes; the rest of knnmt uses this.
 
-Entries that the saved index covers are searched with it, newer ones exactly, and the results are merged.
+The saved index searches the entries that it covers, an exact search covers newer entries, and the results are merged.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
 IndexPart = ExactIndex | DeviceIndex
-_MIN_FELT_ENTRIES = 20_000  # entries from which exact search is felt
+_MIN_FELT_ENTRIES = 20_000  # from this number of entries on, exact search takes noticeable time
 _MIN_CLUSTERED_ENTRIES = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexSnapshot:
-    """Search over a store as it was at one time, removed entries left out. Threads may share it.
+    """Search over a snapshot of a store, without removed entries. Threads may share it.
 
-    store: that generation; entries: what entry ids belong to
+    store: the generation of the snapshot; entries: the entries that ids refer to
     tail: searches of the entries that the saved index does not hold
-    saved: the record of the store's index, used or not; approximate: the index itself, None where all is searched
-        exactly; missing: the package that it lacks; damaged: why its record cannot be read
+    saved: the record of the store's index, used or not; approximate: the index itself, None if all search is
+        exact; missing: the package that it lacks; damaged: why its record cannot be read
     advises: whether a saved index would be used at all
     """
 
@@ -56,12 +56,12 @@ class IndexSnapshot:
 
     @property
     def parts(self) -> list[Index]:
-        """What is searched; no entry is in two of them."""
+        """The searches of all parts; no entry is in two of them."""
         return [*([self.approximate] if self.approximate else []), *self.tail]
 
     @property
     def covered(self) -> int:
-        """How many entries the saved index holds."""
+        """The number of entries that the saved index holds."""
         return self.approximate.covered if self.approximate else 0
 
     @property
@@ -71,13 +71,13 @@ class IndexSnapshot:
 
     @property
     def clustered(self) -> DeviceIndex | None:
-        """The part of the entries that is searched in clusters on a GPU, if there is one."""
+        """The clustered search on a GPU, if there is one."""
         first = self.tail[0] if self.tail else None
         return first if isinstance(first, DeviceIndex) and first.clustered else None
 
     @property
     def description(self) -> str:
-        """One line for people: how it searches, and how much."""
+        """One readable line: the kind of search, and the number of entries."""
         if (part := self.clustered) is not None:
             newer = self.entries.entries - part.last
             tail = f"; exact for {newer:,} newer ones" if newer else ""
@@ -90,29 +90,29 @@ class IndexSnapshot:
 
     @property
     def signature(self) -> str:
-        """What a published score must say of the search."""
+        """The part of a published score's signature that describes the search."""
         if (part := self.clustered) is not None:
             return f"clusters/{part.clusters.settings.signature}"
         if self.approximate is None or self.saved is None:
             return "exact"
         kind = self.saved.kind
-        if kind not in BUILT_IN and self.saved.stored is not None:  # others may call theirs the same
+        if kind not in BUILT_IN and self.saved.stored is not None:  # other custom kinds may have the same name
             kind = f"{kind}@{self.saved.stored.sha256[:8]}"
         return f"{kind}/{self.approximate.settings.signature}"
 
     @property
     def hint(self) -> str | None:
-        """What would make the search better, or None."""
+        """Advice that would improve the search, or None."""
         return self.hint_for(self.store.path)
 
     @property
     def lacks_faiss(self) -> bool:
-        """Whether FAISS would make the search better, and is not installed."""
+        """Whether FAISS would improve the search, but is not installed."""
         many = self.approximate is None and self.entries.entries > _MIN_FELT_ENTRIES
         return self.missing is not None or (many and find_spec("faiss") is None)
 
     def hint_for(self, path: Path) -> str | None:
-        """The same for a store that will be in another place."""
+        """The same advice for a store that will be in another place."""
         if not self.advises:
             return None
         command = f"`knnmt index {quoted(path)}`"
@@ -140,10 +140,10 @@ class IndexSnapshot:
 
 
 class StoreIndex:
-    """Search over what a store holds. It shows one generation until `refresh`.
+    """Search over a store. It shows one generation until `refresh`.
 
-    exact: pass over a saved index, and on a GPU search large stores exactly, too
-    snapshot: what it shows; taken up whole, in one step, so that whoever holds the one before goes on with that
+    exact: ignore a saved index, and on a GPU search large stores exactly, too
+    snapshot: the current snapshot; it is replaced in one step, and holders of the one before can go on with that
     """
 
     def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
@@ -158,14 +158,14 @@ class StoreIndex:
         return self.snapshot.search(queries, k)
 
     def refresh(self) -> bool:
-        """Move to the store's newest generation and index; True if anything changed. What stays is not read again.
+        """Move to the store's newest generation and index; True if anything changed. Unchanged parts are not reread.
 
         An error changes nothing.
         """
         with self._refreshing:
             before = self.snapshot
             now = self._move(before)
-            if now.stale:  # or made of a generation that was published just after we looked
+            if now.stale:  # the index may belong to a generation published since
                 now = self._move(now)
             self.snapshot = now
             return now is not before
@@ -175,8 +175,8 @@ class StoreIndex:
         return self._newest(self._store.pinned(), before)
 
     def _newest(self, store: Datastore, before: IndexSnapshot | None) -> IndexSnapshot:
-        """A generation with the newest index, and exact search of what that leaves."""
-        # By what it is made of: a store that was made anew at the same place may have the same generation.
+        """A generation with the newest index, and exact search of the entries that the index does not cover."""
+        # Compare the segments: a store made anew at the same place may have the same generation number.
         records = [segment.record for segment in store.segments]
         same = before is not None and before.entries.records == records
         advises = not self._exact and self._device.type == "cpu"
@@ -250,10 +250,10 @@ def _index_of(
 def extended(
     parts: list[IndexPart], entries: Entries, first: int, device: torch.device, may_cluster: bool = True
 ) -> list[IndexPart]:
-    """Searches over all entries from `first` on, made from earlier ones that begin there: exact, but on a GPU clustered
-    where there are many.
+    """Searches over all entries from `first` on, made from earlier searches that begin there. They are exact, but on a
+    GPU clustered if there are many entries.
 
-    New entries become a part of their own, and a part is joined with the one before once it is half as large: so small
+    New entries become a separate part, and a part is joined with the one before once it is half as large. So small
     additions to a large store are cheap, and there are few parts.
     """
     parts = [part.at(entries) for part in parts]

@@ -1,4 +1,4 @@
-"""How resident keys become tiles for `knnmt.index.clusters`: shortened by PCA, put into lists by k-means, and cut."""
+"""Makes tiles of resident keys for `knnmt.index.clusters`: PCA shortens keys, k-means makes lists, which are cut."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from knnmt.index.centres import train_centres
 from knnmt.index.resident import ResidentKeys, Scan, product
 
 TILE = 64  # keys
-_PER_LIST = 4 * TILE  # keys, about
+_PER_LIST = 4 * TILE  # approximate number of keys
 _MAX_LISTS = 1 << 15
-_TRAINED_ON = 32  # keys for each list
-_TURNS = 4  # towards the direction in which a list is longest
-_SCORES = 1 << 28  # of keys and centres, at once
+_TRAINED_ON = 32  # training keys per list
+_TURNS = 4  # rounds of the power method that finds the direction in which a list is longest
+_SCORES = 1 << 28  # scores of keys and centres computed at once
 
 
 def principal_axes(keys: ResidentKeys, count: int) -> Tensor:
@@ -36,8 +36,8 @@ def shortened(keys: ResidentKeys, axes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def tiled(keys: ResidentKeys, short: Tensor, seed: int) -> Tensor:
-    """Which key stands in which place, (tiles * TILE,), -1 for places that are left: list after list, each filled up
-    to whole tiles. The keys of a list stand in the order of the direction in which it is longest.
+    """The key in each place, (tiles * TILE,), -1 for empty places: list after list, each padded to whole tiles. The
+    keys of a list are in order along the direction in which the list is longest.
     """
     lists, count = _lists(keys, seed)
     along = _along_their_lists(short, lists, count)
@@ -84,7 +84,7 @@ def _along_their_lists(short: Tensor, lists: Tensor, count: int) -> Tensor:
 
 
 def tile_centres(keys: ResidentKeys, ids: Tensor) -> Tensor:
-    """The means of tiles, (tiles, dim) float32."""
+    """The mean of each tile, (tiles, dim) float32."""
     parts = []
     for some in torch.split(ids.view(-1, TILE), _SCORES // (1024 * TILE)):
         there = (some >= 0)[..., None]

@@ -98,5 +98,5 @@ def load(build: str) -> ctypes.CDLL | None:
 
 
 def source_digest() -> str:
-    """A digest of the sources, which a build contains, too."""
+    """A digest of the sources. A build contains the digest of its own sources."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.[ch]*")))).hexdigest()

@@ -39,7 +39,7 @@ def kernel(name: str, device: torch.device, **constants: int) -> Callable[..., A
 
 @contextmanager
 def _without_toolkit() -> Iterator[None]:
-    """PyTorch's compiler asks for CUDA's headers, and fails if there are none. Our code needs none."""
+    """Let PyTorch's compiler run without CUDA's headers. It fails if there are none, although our code needs none."""
     from torch.utils import cpp_extension
 
     found = cpp_extension.CUDA_HOME
