@@ -49,7 +49,7 @@ def _stays(segment: Segment) -> bool:
 
 
 def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
-    """Joins the arrays of consecutive small segments into segments of about full size; drops those without sentences."""
+    """Joins the arrays of consecutive small segments into segments of about full size; drops empty segments."""
     waiting: list[dict[str, Array]] = []
     entries = 0
     for part in parts:

@@ -34,7 +34,7 @@ def hashes_of_sources(segment: Segment, accelerators: Accelerators) -> Array:
 
 
 def possible_hashes(sources: Iterable[str]) -> Array:
-    """The hashes that sentences with these sources may have: the model sees a source with its accelerator or without."""
+    """The hashes that sentences with these sources may have: the model sees sources with or without accelerators."""
     found = set()
     for source in sources:
         found |= {
