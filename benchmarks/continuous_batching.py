@@ -5,7 +5,7 @@
 It measures the CPU time of encoding and of a step of beam search at several batch sizes, and how many steps each
 sentence takes. With these costs, it simulates clients that send one sentence after the other, in two ways: batch after
 batch, each with sentences of about the same length, as the service does; and continuously, where the next sentence
-takes the place of a finished one at once. Both have one worker. Default text: the same as that of benchmarks/serving.py.
+takes the place of a finished one at once. Both have one worker. Default text: that of benchmarks/serving.py.
 """
 
 from __future__ import annotations

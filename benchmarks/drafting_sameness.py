@@ -8,15 +8,15 @@ nearly the same distance are the k nearest, it changes the log-probability a lot
 greedily without drafts, and with 8 tokens in every step. For each token up to the first different one, the script
 compares log-probabilities and neighbours:
 
-        tokens               number of compared tokens
-        same neighbours      largest difference of a token's log-probability if both found the same entries
-        moved                largest change of the distance to an entry
-        other neighbours     number of tokens with different entries
-        apart                largest difference of distance between an entry that only one of the two found and the last
-                                                  that the other found: a tie for the last place if it is at most as large as "moved"
-        difference           largest difference of a token's log-probability in these cases
-        other translations   number, and for each: the difference of the two best at the first different token, how many
-                                                  entries of that step differ, and the distance between those
+    tokens               number of compared tokens
+    same neighbours      largest difference of a token's log-probability if both found the same entries
+    moved                largest change of the distance to an entry
+    other neighbours     number of tokens with different entries
+    apart                largest difference of distance between an entry that only one of the two found and the last
+                         that the other found: a tie for the last place if it is at most as large as "moved"
+    difference           largest difference of a token's log-probability in these cases
+    other translations   number, and for each: the difference of the two best at the first different token, how many
+                         entries of that step differ, and the distance between those
 
 A store that does not exist is built first.
 """

@@ -128,7 +128,7 @@ def large_model(place: Path) -> Path:
 
 
 def step_bytes(engine: TransformerEngine) -> int:
-    """Bytes of the model that a step reads: the decoder's weights and the output projection, not those for the source."""
+    """Bytes of the model that a step reads: decoder and output projection, without the projection of sources."""
     seen: dict[int, int] = {}
 
     def walk(value: Any) -> None:

@@ -1,7 +1,7 @@
 """Keys, values and their origins on disk, in a directory that stays valid if a writer is interrupted.
 
     STORE/
-        manifest.json                    describes the store; names every other file with its size and SHA-256
+      manifest.json                    describes the store; names every other file with its size and SHA-256
       lock                             held by the one process that writes
       segments/00000-<digest>.safetensors     immutable; `knnmt.datastore.segment` lists the arrays
       segments/00012-joined.safetensors       immutable; an addition with the small segments before it
