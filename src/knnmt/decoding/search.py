@@ -19,8 +19,8 @@ from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.engine.state import EngineInTurn
 from knnmt.retrieval.retriever import BatchRetrieval
 
-# The largest batch with drafts: more rows keep a device busy without them. On a GPU drafts are off, because 2 of 320
-# translations differed there for an unknown reason (docs/results/drafting.md).
+# The largest batch with drafts: more rows keep a device busy without them. On a GPU drafts are off, because one
+# translation in some hundred differs in float16 for an unknown reason (docs/results/drafting.md).
 MAX_DRAFTED = {"cpu": 8}
 
 

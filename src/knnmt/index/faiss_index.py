@@ -332,8 +332,8 @@ class FaissIndex:
 
 def _make_table(faiss: Any, index: Any) -> None:
     """Compute the products of centres and codes, if there are any: they are in no file, and may take more than it."""
-    lists = faiss.try_extract_index_ivf(index)
-    lists = None if lists is None else faiss.downcast_index(lists)
+    found = faiss.try_extract_index_ivf(index)
+    lists: Any = None if found is None else faiss.downcast_index(found)
     if type(lists) is faiss.IndexIVFPQ:
         lists.use_precomputed_table = 0  # which means: where it is worth its memory
         lists.precompute_table()

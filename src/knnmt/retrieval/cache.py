@@ -18,9 +18,9 @@ FIRST_CAPACITY = 32
 
 
 class RetrievalCache:
-    """Earlier states of each of several scopes (the sentences of a batch, or the whole batch) and what they found.
+    """Earlier states with their neighbours, for each of several scopes (the sentences of a batch, or the whole batch).
 
-    keys (scopes, capacity, dim); norms_sq (scopes, capacity), infinite where nothing is; the neighbours lie in arrays
+    keys (scopes, capacity, dim); norms_sq (scopes, capacity), infinite in empty places; the neighbours are in arrays
     (scopes, capacity, k). A full scope overwrites its oldest states.
 
     origins (scopes, capacity, dim): the states that were searched. They differ from the keys where hits are kept.
@@ -39,7 +39,7 @@ class RetrievalCache:
         self._most_written = 0
 
     def nearest(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Euclidean distance to the nearest state, and its place, (scopes, rows) each.
+        """The Euclidean distance to the nearest state, and the place of that state, (scopes, rows) each.
 
         queries (scopes, rows, dim)
         """
@@ -49,23 +49,23 @@ class RetrievalCache:
             return queries.new_full(shape, float("inf")), torch.zeros(shape, dtype=torch.long, device=queries.device)
         products = torch.baddbmm(self._norms_sq[:, None, :used], queries, self._keys[:, :used].mT, alpha=-2)
         partly_sq, place = products.min(-1)
-        # Measured again by direct differences: by the products no state would be at distance 0 of itself.
+        # Differences give the exact distance: with products, no state would be at distance 0 from itself.
         nearest = self._keys[torch.arange(len(queries), device=queries.device)[:, None], place]
         return (queries - nearest).norm(dim=-1).masked_fill_(partly_sq.isinf(), float("inf")), place
 
     def at(self, scopes: Tensor, places: Tensor) -> Neighbours:
-        """What was found for the states at the given places of the given scopes, (rows,) each."""
+        """The neighbours of the states at the given places of the given scopes, (rows,) each."""
         return Neighbours(*(each[scopes, places] for each in self._found))
 
     def origins(self, scopes: Tensor, places: Tensor) -> Tensor:
-        """The states whose searches gave what is at these places, (rows, dim)."""
+        """The states whose searches gave the neighbours at these places, (rows, dim)."""
         return (self._keys if self._origins is None else self._origins)[scopes, places]
 
     def add(self, chosen: Tensor, queries: Tensor, neighbours: Neighbours, origins: Tensor | None = None) -> None:
         """Keep the chosen rows of a step.
 
-        chosen (scopes, rows) bool; queries (scopes, rows, dim); neighbours of all rows, scope by scope; origins: as
-        queries, the states that were searched for them, where those are others
+        chosen (scopes, rows) bool; queries (scopes, rows, dim); neighbours of all rows, scope by scope; origins: the
+        states that were searched, in the shape of queries, if they differ from queries
         """
         self._reserve(self._most_written + chosen.shape[1])
         order = self._written[:, None] + chosen.cumsum(1) - 1
@@ -84,7 +84,7 @@ class RetrievalCache:
         self._most_written += chosen.shape[1]
 
     def keep(self, scopes: Sequence[int]) -> None:
-        """Scope i goes on as scopes[i] was."""
+        """Scope i takes over the states of scope scopes[i]."""
         rows = torch.tensor(scopes, dtype=torch.long, device=self._keys.device)
         self._keys, self._norms_sq, self._written = self._keys[rows], self._norms_sq[rows], self._written[rows]
         self._origins = None if self._origins is None else self._origins[rows]
@@ -107,7 +107,7 @@ def _arrays(neighbours: Neighbours) -> list[Tensor]:
 
 
 def grown(tensor: Tensor, capacity: int, filler: float) -> Tensor:
-    """A tensor (scopes, less, ...) with more capacity."""
+    """The tensor (scopes, smaller capacity, ...), enlarged to the given capacity."""
     grown = tensor.new_full((tensor.shape[0], capacity, *tensor.shape[2:]), filler)
     grown[:, : tensor.shape[1]] = tensor
     return grown

@@ -15,33 +15,33 @@ from knnmt.retrieval.distribution import log_weights
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.step import SentenceSoFar, Step
 
-SAME_WEIGHT = 0.99  # the least λ of a state that the memory holds
-LOG_ADVANTAGE = 9.0  # of an entry of the same state over others, as the logarithm of a factor
+SAME_WEIGHT = 0.99  # the least λ for a state that the memory holds
+LOG_ADVANTAGE = 9.0  # the logarithm of the factor by which an entry of the same state outweighs others
 
 
 @dataclass(frozen=True, slots=True)
 class DistanceCombiner:
     """Equation 2 for the weights, with counts where there are any; λ fixed, or fading with distance.
 
-    A decoder state is a function of the source and the target so far. An entry at hardly any distance is therefore of
-    the very same text, and says how the memory goes on from there. So where λ fades, such entries outweigh others
+    A decoder state is a function of the source and the target so far. An entry at almost no distance therefore comes
+    from the very same text, and tells how the memory continues there. So if λ fades, such entries outweigh others
     (`LOG_ADVANTAGE`), and λ is at least `SAME_WEIGHT`, whatever the settings and the rest of the sentence say.
 
-    same_distance: up to about which distance an entry is of the same text (`OpenStore.same_distance`)
+    same_distance: entries up to about this distance come from the same text (`OpenStore.same_distance`)
     """
 
     config: RetrievalConfig
     same_distance: float
 
     def signature(self) -> str:
-        """Settings of its own, whatever those of the call are."""
+        """Its own settings, whatever those of the call are."""
         return f"distance/{hashlib.sha256(repr(self.config).encode()).hexdigest()[:12]}"
 
     def __call__(self, step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
         return self.weigh(neighbours, step.counts(neighbours), step.sentence)
 
     def weigh(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
-        """The same from what it looks at alone.
+        """The same, from only the values that it uses.
 
         counts (rows, k): how many entries each neighbour stands for after merging, or None where nothing was merged
         """
@@ -60,12 +60,12 @@ class DistanceCombiner:
 
 
 def sameness(distances_sq: Tensor, same_distance: float) -> Tensor:
-    """From 1 for entries of the very same state to 0: half of it is left at 0.91 times `same_distance`."""
+    """A number from 1, for entries of the very same state, to 0; it is one half at 0.91 times `same_distance`."""
     return (-(distances_sq / same_distance**2).square()).exp()
 
 
 def log_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Tensor:
-    """The logarithm of what λ is multiplied with, (rows,)."""
+    """The logarithm of the factor that λ is multiplied by, (rows,)."""
     of_step = functional.logsigmoid((fading.scale - distance) / fading.width)
     of_sentence = functional.logsigmoid((fading.sentence_scale - sentence.distance) / fading.sentence_width)
     doubt = (distance / fading.scale).clamp(max=1) / (sentence.steps + 1)
@@ -73,24 +73,24 @@ def log_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Ten
 
 
 class SentenceDistances:
-    """The mean distance to the nearest entry over the steps of each sentence, its beams taken together.
+    """The mean distance to the nearest entry over the steps of each sentence, for all its beams together.
 
-    Steps are added in place: a step that was captured in a CUDA graph goes on adding.
+    Steps are added in place, so that a step captured in a CUDA graph continues to add.
 
-    sums, steps: (sentences,), of those means, and how many steps found something
+    sums, steps: (sentences,), the sums for those means, and how many steps found something
     """
 
     def __init__(self, sentences: int, device: torch.device) -> None:
-        with torch.inference_mode(False):  # or a step outside that mode could not add to them
+        with torch.inference_mode(False):  # otherwise a step outside that mode could not add to them
             self.sums, self.steps = (torch.zeros(sentences, device=device) for _ in range(2))
 
     def restart(self) -> None:
-        """Forget all steps, in place: as many other sentences begin, with the step that was captured."""
+        """Forget all steps, in place: the same number of other sentences begin, with the step that was captured."""
         self.sums.zero_()
         self.steps.zero_()
 
     def add(self, nearest_sq: Tensor) -> SentenceSoFar:
-        """Take in a step, (sentences * width,) squared distances; rows that found nothing are left out."""
+        """Add a step, (sentences * width,) squared distances; rows that found nothing are left out."""
         distances = nearest_sq.view(len(self.sums), -1).sqrt()
         found = ~distances.isinf()
         rows = found.sum(1)
@@ -99,7 +99,7 @@ class SentenceDistances:
         return self._of_rows(self.steps.clamp(min=1), distances.shape[1])
 
     def in_turn(self, nearest_sq: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums and steps after each of several steps of a sentence, (sentences, turns) each, taking none of them in.
+        """Sums and steps after each of several steps of a sentence, (sentences, turns) each; none of them is added.
 
         nearest_sq: (sentences * turns,) squared distances
         """
@@ -109,7 +109,7 @@ class SentenceDistances:
         return sums, self.steps[:, None] + found.cumsum(1)
 
     def so_far(self, rows: int) -> SentenceSoFar:
-        """Of the steps that were taken in; rows: of all sentences together."""
+        """The means over the steps added so far; rows: the number of rows of all sentences together."""
         return self._of_rows(self.steps, rows // max(1, len(self.sums)))
 
     def _of_rows(self, steps: Tensor, width: int) -> SentenceSoFar:
@@ -117,12 +117,12 @@ class SentenceDistances:
         return SentenceSoFar(*(each[:, None].expand(-1, width).flatten() for each in (means, steps)))
 
     def take(self, earlier: SentenceDistances, rows: Tensor) -> None:
-        """Sentence i goes on as rows[i] was among others."""
+        """Sentence i takes over the steps of sentence rows[i] of `earlier`."""
         self.sums.copy_(earlier.sums[rows])
         self.steps.copy_(earlier.steps[rows])
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was."""
+        """Sentence i takes over the steps of sentence sentences[i]."""
         with torch.inference_mode(False):
             rows = torch.tensor(sentences, dtype=torch.long, device=self.sums.device)
             self.sums, self.steps = self.sums[rows], self.steps[rows]

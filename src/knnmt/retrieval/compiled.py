@@ -1,7 +1,7 @@
 """The steps of a batch in compiled code: cache, search, and equations 2 and 3 in two calls per step besides the search.
 
-It serves the plain case, which is the usual one: every sentence with the same store and settings, on the CPU, without a
-gate, a custom combiner or evidence (`retriever.steps_for`). It finds what `plain.PlainSteps` finds.
+It serves the usual case: every sentence has the same store and settings, on the CPU, without a gate, a custom combiner
+or evidence (`retriever.steps_for`). It finds the same as `plain.PlainSteps`.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ class CompiledSteps:
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._own: CompiledOwnEntries | None = None
         self._own_mixing = _OwnMixing()
-        # Of each of the last steps that were taken at once: sums and steps (2, rows) after it, and what it found.
+        # For each of the last steps that were taken together: sums and steps (2, rows) after it, and its neighbours.
         self._after, self._places = torch.empty((2, 0)), torch.empty((0, self._k), dtype=torch.long)
 
     @classmethod
     def of(
         cls, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
     ) -> CompiledSteps | None:
-        """Steps with this store, or None: not built, not on the CPU, too many neighbours, keys in float32, or a cache
-        that compares whole states or counts whose searches were borrowed.
+        """Steps with this store. None if compiled code is not built or the store is not on the CPU, for too many
+        neighbours, for keys in float32, and for a cache that compares whole states or counts borrowed searches.
         """
         native = library()
         if config.segments is not None and store.index.entries.key_dtype != torch.float16:
@@ -108,7 +108,7 @@ class CompiledSteps:
         sources: Sequence[Sequence[int]],  # noqa: ARG002
         chosen: Chosen,
     ) -> None:
-        """Sentences that are searched in segments of their own get the entries of these."""
+        """Each sentence that is searched in its own segments gets the entries of these segments."""
         if chosen[0] is not None:
             with timing.stage("segments"):
                 entries = self._store.index.entries
@@ -152,13 +152,12 @@ class CompiledSteps:
         return self._sound(sound, scores, offsets)
 
     def mix_in_turn(self, states: Tensor, scores: Tensor, turns: Sequence[int]) -> Tensor:
-        """Equation 3 on several steps of each sentence, in place; what to add to all of a row.
+        """Equation 3 on several steps of each sentence, in place; returns the offset of all scores of each row.
 
-        states (rows, dim); scores (rows, vocabulary) float32; turns: how many rows each sentence has, one after the
-        other. `accept` says how many of them count. For sentences that are searched in segments of
-        their own.
+        states (rows, dim); scores (rows, vocabulary) float32; turns: how many rows, one after the other, each sentence
+        has. `accept` says how many of them count. It is for sentences that are searched in their own segments.
         """
-        assert self._own is not None  # noqa: S101 - `BatchRetrieval.in_turn` has looked
+        assert self._own is not None  # noqa: S101 - `BatchRetrieval.in_turn` has checked this
         with timing.stage("retrieval"):
             queries = self._store.project(states).contiguous()
             rows = len(queries)
@@ -170,7 +169,7 @@ class CompiledSteps:
             return self._sound(sound, scores, offsets)
 
     def accept(self, last: Sequence[int], steps: int) -> None:
-        """Each sentence goes on after one of the rows, last (sentences,). steps: how many rows count as searches"""
+        """Each sentence continues after one of the rows, last (sentences,). steps: how many rows count as searches"""
         self._sums, self._steps = self._after.index_select(1, torch.tensor(last))
         if self._first:
             first = min(steps, len(last))
@@ -187,13 +186,13 @@ class CompiledSteps:
         sure: Sequence[float],
         limits: Sequence[int],
     ) -> list[list[int]]:
-        """What may come next in each sentence, after the row of `accept` that chose its newest token."""
+        """The tokens that may come next in each sentence, after the row of `accept` that chose its newest token."""
         assert self._own is not None  # noqa: S101 - as above
         drafting.k, drafting.vocabulary = self._k, self._own_mixing.vocabulary
         return self._own.draft(drafting, self._places, last, newest, sure, limits)
 
     def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:
-        """The offsets, unless compiled code met what cannot be."""
+        """The offsets; an error if compiled code met impossible values."""
         if not sound:
             raise DatastoreDamagedError(
                 f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "
@@ -202,7 +201,7 @@ class CompiledSteps:
         return offsets
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was."""
+        """Sentence i takes over the state of sentence sentences[i]."""
         rows = torch.tensor(sentences, dtype=torch.long)
         self._sums, self._steps = self._sums[rows], self._steps[rows]
         if self._own is not None:
@@ -224,7 +223,7 @@ class _CompiledCache:
         self._most_written = 0
 
     def search(self, store: Snapshot, queries: Tensor, statistics: Statistics, first: bool) -> tuple[Tensor, Tensor]:
-        """What each row finds, near an earlier state or in the store: squared distances and ids, (rows, k) each."""
+        """The neighbours of each row, from an earlier state nearby or the store: squared distances, ids (rows, k)."""
         native, rows = self._native, len(queries)
         each = rows // self._scopes
         cache = self._room_for(each, queries.shape[1])
@@ -245,14 +244,14 @@ class _CompiledCache:
         return distances_sq, ids
 
     def keep(self, sentences: Tensor) -> None:
-        """Sentence i goes on as sentences[i] was."""
+        """Sentence i takes over the state of sentence sentences[i]."""
         if self._config.scope == "sentence":
             self._scopes = len(sentences)
             self._written = self._written[sentences]
             self._arrays = [array[sentences] for array in self._arrays]
 
     def _room_for(self, rows: int, dim: int) -> _Cache:
-        """The cache as compiled code sees it, with room for another step of so many rows a scope."""
+        """The cache as compiled code sees it, with room for another step of this many rows per scope."""
         shapes = ((dim,), (self._k,), (self._k,))
         if not self._arrays:
             dtypes = (torch.float32, torch.float32, torch.long)

@@ -1,10 +1,10 @@
-"""Equations 2 and 3: from neighbours to p_kNN, and its mixture with the model's distribution. All of it sparse.
+"""Equations 2 and 3: from neighbours to p_kNN, and its mixture with the model's distribution. Both are sparse.
 
     p_kNN(y) ∝ Σ over neighbours with token y of exp(-d² / T)                       (2)
     p(y)     = λ p_kNN(y) + (1 - λ) p_NMT(y)                                        (3)
 
-Only the k tokens of a row's neighbours change; for every other token equation 3 is the same factor 1 - λ, which is left
-to the row's score.
+Only the k tokens of a row's neighbours change. For every other token, equation 3 is the same factor 1 - λ, which is
+added to the row's score as an offset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def log_weights(distances_sq: Tensor, temperature: float | Tensor, log_counts: T
     """
     distances_sq = distances_sq.float()
     missing = distances_sq.isinf()
-    # Counted from the nearest, so that a row of far neighbours keeps one that weighs something.
+    # Relative to the nearest, so that in a row of far neighbours at least one keeps some weight.
     logits = (distances_sq.amin(-1, keepdim=True) - distances_sq) / temperature
     if log_counts is not None:
         logits = logits + log_counts
@@ -31,7 +31,7 @@ def log_weights(distances_sq: Tensor, temperature: float | Tensor, log_counts: T
 
 
 def token_log_probabilities(tokens: Tensor, weights: Tensor) -> Tensor:
-    """log p_kNN of each neighbour's token, (rows, k): the shares of all neighbours with that token.
+    """log p_kNN of each neighbour's token, (rows, k): the sum of the shares of all neighbours with that token.
 
     tokens (rows, k); weights (rows, k) as `log_weights` gives them
     """
@@ -40,7 +40,7 @@ def token_log_probabilities(tokens: Tensor, weights: Tensor) -> Tensor:
 
 
 def interpolate_(log_probabilities: Tensor, tokens: Tensor, log_p_knn: Tensor, log_lambda: Tensor) -> Tensor:
-    """Equation 3 on log-probabilities, in place; returns what is to be added to every number of a row, (rows,).
+    """Equation 3 on log-probabilities, in place; returns the offset to add to every number of a row, (rows,).
 
     log_probabilities (rows, vocabulary); tokens and log_p_knn (rows, k); log_lambda (rows,), at most 0
 

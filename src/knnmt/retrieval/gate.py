@@ -1,7 +1,7 @@
 """Adaptive retrieval (section 3.3 of the paper, after He et al., 2021): a small network predicts λ before the search.
 
-Rows whose λ is at most α are not searched. A trained gate is one file in the store's directory, `gate.safetensors`:
-the network, how its inputs are normalised, and what it was trained for.
+Rows whose λ is at most α are not searched. A trained gate is one file in the store's directory, `gate.safetensors`.
+It holds the network, the normalisation of its inputs, and the settings that it was trained for.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from knnmt.retrieval.step import Step
 FILE = "gate.safetensors"
 VERSION = 1
 WIDTH, LAYERS, DROPOUT = 128, 4, 0.2
-_ORDERED_TOKENS = 2048  # of the vocabulary, whose order tells rows apart; all of them would take ten times as long
-FEATURES = ("confidence", "entropy")  # beside the decoder state, which is always there
+_ORDERED_TOKENS = 2048  # tokens of the vocabulary whose order tells rows apart; all would take ten times as long
+FEATURES = ("confidence", "entropy")  # inputs beside the decoder state, which is always one
 
 
 class GateNetwork(nn.Module):
@@ -51,7 +51,7 @@ class GateNetwork(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(WIDTH, 1))
 
     def normalise_by(self, inputs: Tensor) -> None:
-        """Take the mean and the spread of each input from these, (rows, inputs)."""
+        """Take the mean and the spread of each input from these rows, (rows, inputs)."""
         self.mean.copy_(inputs.mean(0))
         self.scale.copy_(1 / inputs.std(0).clamp(min=1e-4))
 
@@ -63,12 +63,12 @@ class GateNetwork(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class GateRecord:
-    """What a gate was trained for, and how well.
+    """What a gate was trained for, and the result of its training.
 
-    k, temperature, use_counts: of the p_kNN that λ is a weight of
+    k, temperature, use_counts: settings of the p_kNN that λ weighs
     model, tokenizer: fingerprints; dim, transforms: of the store's keys
-    pairs: that it was trained on; epochs: until the best one
-    losses: of the validation part, in nats a token: "alone", "fixed", "fading", "gate"
+    pairs: number of training pairs; epochs: number of epochs up to the best one
+    losses: on the validation part, in nats per token: "alone", "fixed", "fading", "gate"
     """
 
     features: tuple[str, ...]
@@ -87,13 +87,13 @@ class GateRecord:
 
     def __post_init__(self) -> None:
         check_features(self.features)
-        RetrievalConfig(self.k, 0.5, self.temperature)  # which knows what k and T can be
+        RetrievalConfig(self.k, 0.5, self.temperature)  # this checks k and T
         numbers = (self.dim, self.pairs, self.epochs, self.l1)
         check(min(numbers) >= 0, f"dim, pairs, epochs and l1 cannot be negative, got {numbers}")
 
 
 def check_features(features: Sequence[str]) -> None:
-    """Refuse inputs that there are not."""
+    """Refuse names of inputs that do not exist."""
     check(len(set(features)) == len(features), "an input of a gate is named twice")
     check(
         "ngrams" not in features,
@@ -104,31 +104,31 @@ def check_features(features: Sequence[str]) -> None:
 
 
 class TrainedGate:
-    """A network with what it was trained for, ready to look at the steps of a store."""
+    """A network with the record of its training, ready for the steps of a store."""
 
     def __init__(self, network: GateNetwork, record: GateRecord) -> None:
         self.network = network.eval()
         self.record = record
 
     def signature(self) -> str:
-        """What a published score must say of it: its weights and what they are for, by a digest."""
+        """Identifies it in published scores: a digest of its weights and its record."""
         return f"trained/{_file(Path()).digest(self.record, self.network)[:12]}"
 
     def logits(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
-        """Of λ, (rows,); arguments as in a `Step`."""
+        """The logits of λ, (rows,); arguments as in a `Step`."""
         with torch.no_grad():
             inputs = gate_inputs(self.record.features, representations, log_probabilities)
             logits: Tensor = self.network(inputs)
         return logits
 
     def predicted(self, inputs: Tensor) -> Tensor:
-        """λ of rows from what the network looks at, (rows, inputs): (rows,) float64."""
+        """λ of rows, (rows,) float64, from the network's inputs, (rows, inputs)."""
         with torch.no_grad():
             logits: Tensor = self.network(inputs)
         return torch.sigmoid(logits.double())
 
     def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
-        """Settings with the k, T and use of counts that λ was trained for; those of them `given` must be the same."""
+        """Settings with the k, T and use of counts that λ was trained for; any of these in `given` must be equal."""
         record = self.record
         for name in ("k", "temperature", "use_counts"):
             trained, asked = getattr(record, name), getattr(config, name)
@@ -143,12 +143,12 @@ class TrainedGate:
     # On disk ----------------------------------------------------------------------------------------------------------
 
     def write(self, store: Path) -> None:
-        """Put it beside the store in the place of an earlier one, in one step."""
+        """Save it beside the store. It replaces an earlier gate in one step."""
         _file(store).write(self.record, self.network)
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
-        """The gate of a store; one that was trained for another is refused."""
+        """The gate of a store; a gate that was trained for another store is refused."""
         file = _file(store.path)
         content, tensors = file.read()
         features = content.get("features")
@@ -170,7 +170,7 @@ class TrainedGate:
 
 
 def _file(store: Path) -> NetworkFile:
-    """Where the gate of a store is."""
+    """The place of a store's gate."""
     return NetworkFile(
         store / FILE,
         "gate",
@@ -181,10 +181,10 @@ def _file(store: Path) -> NetworkFile:
 
 
 def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
-    """The gate that a store has, if it was trained for the same as another: both look at the same, to the same end."""
+    """The gate that a store has, if it was trained with the same inputs and settings as the given gate."""
     try:
         earlier = TrainedGate.read(store)
-    except (SettingError, DatastoreError):  # there is none, or none that could be used
+    except (SettingError, DatastoreError):  # there is no gate, or it is not usable
         return None
     names = ("features", "k", "temperature", "use_counts", "l1")
     same = all(getattr(earlier.record, name) == getattr(gate.record, name) for name in names)
@@ -192,9 +192,9 @@ def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
 
 
 def _network(tensors: Mapping[str, Tensor]) -> GateNetwork:
-    """ValueError, or an error of PyTorch's, unless the tensors are those of a network."""
+    """The network of these tensors. Raises ValueError or an error of PyTorch if they do not form a network."""
     mean, first = tensors["mean"], tensors["layers.0.weight"]
-    if first.shape != (WIDTH, *mean.shape):  # or a small file could ask for a large network
+    if first.shape != (WIDTH, *mean.shape):  # otherwise a small file could ask for a large network
         raise ValueError("its first layer does not fit its inputs")
     network = GateNetwork(len(mean))
     network.load_state_dict(dict(tensors))
@@ -202,22 +202,22 @@ def _network(tensors: Mapping[str, Tensor]) -> GateNetwork:
 
 
 def gate_signed(store: Path) -> bool:
-    """Whether the gate of a store, which can be read, has a checksum that tells when it is altered."""
+    """Whether a store's readable gate has a checksum, which shows changes."""
     return _file(store).signed()
 
 
 def gate_changed(store: Path) -> int:
-    """When the gate of a store was last written, in nanoseconds; 0 where there is none."""
+    """When the gate of a store was last written, in nanoseconds; 0 if there is none."""
     return _file(store).changed()
 
 
 def inputs_of(features: Collection[str], dim: int) -> int:
-    """How many inputs a network looks at, beside a state of `dim` dimensions."""
+    """The number of a network's inputs, with a state of `dim` dimensions."""
     return dim + len(features)
 
 
 def gate_inputs(features: Sequence[str], representations: Tensor, log_probabilities: Tensor) -> Tensor:
-    """What the network looks at, (rows, inputs): the state, and what else is named, in the order of `FEATURES`."""
+    """The network's inputs, (rows, inputs): the state, and the named features in the order of `FEATURES`."""
     columns = [representations.float()]
     if "confidence" in features:
         columns.append(log_probabilities.amax(1, keepdim=True))
@@ -228,13 +228,13 @@ def gate_inputs(features: Sequence[str], representations: Tensor, log_probabilit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThresholdGate:
-    """Searches where the predicted λ is above α, with that λ."""
+    """Searches the rows whose predicted λ is above α, and uses that λ."""
 
     trained: TrainedGate
     alpha: float
 
     def signature(self) -> str:
-        """The network's; α is in the settings."""
+        """The network's signature; α is in the settings."""
         return self.trained.signature()
 
     def __call__(self, step: Step) -> tuple[Tensor, Tensor | None]:
@@ -245,13 +245,13 @@ class ThresholdGate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomGate:
-    """Searches a part of all rows, whichever: what a gate that knows something must be better than.
+    """Searches a random share of all rows. A useful gate must be better than this baseline.
 
-    The choice is a hash of the tokens so far and of those that the model finds likeliest next, so that it depends on
-    nothing but the row itself, and is the same in every run.
+    The choice is a hash of the tokens so far and of the most likely next tokens by the model. So it depends only on
+    the row itself, and is the same in every run.
 
-    rate: the part that is searched
-    predicted: a gate whose λ the searched rows have; None leaves λ to the combiner
+    rate: the share of rows that is searched
+    predicted: a gate that gives λ for the searched rows; None leaves λ to the combiner
     """
 
     rate: float
@@ -259,7 +259,7 @@ class RandomGate:
     predicted: TrainedGate | None = None
 
     def signature(self) -> str:
-        """How many rows, which, and whose λ."""
+        """The rate, the choice of rows, and the gate that gives λ."""
         predicted = f"+{self.predicted.signature()}" if self.predicted else ""
         return f"chance/{self.rate:.6g}/{self.seed}{predicted}"
 
@@ -273,14 +273,14 @@ class RandomGate:
 
 
 def _chance(tokens: Tensor, seed: int) -> Tensor:
-    """(rows, n) -> (rows,), from 0 to below 1: evenly spread over different rows, the same for equal ones."""
+    """(rows, n) -> (rows,), from 0 to below 1: evenly spread over different rows, the same for equal rows."""
     places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     mixed = _stirred(tokens + places * 0x9E3779B97F4A7 + seed % 2**20 * 0x632BE59BD9B).sum(1)
     return (_stirred(mixed) & ((1 << 24) - 1)).float() / (1 << 24)
 
 
 def _stirred(numbers: Tensor) -> Tensor:
-    """A number for each, every bit of which depends on all of its own (after Steele et al., SplitMix, 2014)."""
+    """Mixes each number: every bit of the result depends on all its bits (after Steele et al., SplitMix, 2014)."""
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
         numbers = (numbers ^ (numbers >> shift)) * factor
     return numbers

@@ -1,20 +1,20 @@
 """The closest source segment of a translation memory, scored as translators' tools score matches.
 
-Such tools call a segment of the memory a match of 100 % where its source is the text itself, and a fuzzy match where it
-is like it: a percentage made from the words that would have to be edited, usually offered from about 70 % on. How they
-count case, spacing, punctuation and tags differs from tool to tool, often as a point or so; so their scores and these
-can be compared in rank and size, not to the last point. The score here:
+Such tools call a segment of the memory a match of 100 % if its source is the text itself, and a fuzzy match if it is
+similar. The percentage is made from the number of words to edit, and tools usually offer matches from about 70 % on.
+Tools count case, spacing, punctuation and tags differently, often as a point or so. So their scores and these can be
+compared in rank and size, not to the last point. The score here:
 
     score = 100 * (1 - distance / tokens of the longer), rounded down
 
 distance counts the tokens to insert, delete or substitute, whatever their case. A token is a word, a number, a
 punctuation mark, a tag or a placeholder; in scripts without spaces between words, a character. 100 means the same text,
-whatever its white space and its accelerator mark; texts that have the same tokens but differ otherwise, as in case,
-score 99.
+whatever its white space and its accelerator mark. Texts with the same tokens that differ otherwise, for example in
+case, score 99.
 
-The search is exact. An alignment can keep no more tokens than a segment shares with the text, which the store's
-postings of words tell: that bounds the score. Segments are scored from the highest bound down, until no bound is left
-that could win.
+The search is exact. An alignment can keep at most the tokens that a segment shares with the text. The store's postings
+of words give their number, which bounds the score. Segments are scored from the highest bound down, until no remaining
+bound can win.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def likeness(one: str, other: str) -> float:
 
 
 class SourceMatcher:
-    """Finds the closest source segment of a store, as the store stands when asked.
+    """Finds the closest source segment of a store in the store's present state.
 
-    The files of the store say where words occur; of segments of earlier versions the texts are read when first needed.
-    In memory it takes eight bytes for each sentence. Threads may share it.
+    The files of the store say where words occur. For segments of earlier versions, the texts are read when first
+    needed. It takes eight bytes of memory per sentence. Threads may share it.
     """
 
     def __init__(self, store: Datastore) -> None:
@@ -78,11 +78,11 @@ class SourceMatcher:
         self._removed = np.empty(0, np.int64)
 
     def closest(self, text: str, at_least: int = 50) -> Match | None:
-        """The segment with the highest score, if that is `at_least`; of several, the one added last."""
+        """The segment with the highest score, if that reaches `at_least`; among equals, the one added last."""
         return next(iter(self.matches(text, at_least, 1)), None)
 
     def matches(self, text: str, at_least: int = 50, most: int = 5) -> list[Match]:
-        """The segments with the highest scores of `at_least`, the best first, and of equal ones those added last."""
+        """The segments with the highest scores from `at_least` on, best first; among equals, those added last."""
         if not 1 <= at_least <= 100:
             raise SettingError(f"at_least must be a percentage from 1 to 100, got {at_least}")
         if most < 1:
@@ -93,7 +93,7 @@ class SourceMatcher:
                 self._follow(segments)
             dropped = self._store.manifest.accelerators == "drop"
             others = [mark.dropped_from(text) for mark in accelerators_in(text)] if dropped else []
-            found: dict[int, tuple[int, Match]] = {}  # by the sentence, of which the text with or without its mark fits
+            found: dict[int, tuple[int, Match]] = {}  # by sentence: the text fits with or without its mark
             for each in (text, *others):
                 for number, match in self._search(each, at_least, most):
                     if number not in found or match.score > found[number][0]:
@@ -104,7 +104,7 @@ class SourceMatcher:
     # Following the store ----------------------------------------------------------------------------------------------
 
     def _follow(self, segments: list[Segment]) -> None:
-        """Take in what the store shows now and did not before."""
+        """Add the content that the store shows now and did not show before."""
         known, accelerators = self._parts, self._store.manifest.accelerators
         self._parts = {
             name: known.get(name) or _Words.of(words_of(segment, accelerators), segment.record.sentences)
@@ -151,7 +151,7 @@ class SourceMatcher:
         return [(rank[1], match) for rank, match in best]
 
     def _candidates(self, words: list[int], at_least: int) -> list[tuple[int, int]]:
-        """(bound of its score, number) of each sentence that may reach `at_least`; highest first, then newest."""
+        """(bound of the score, number) of each sentence that may reach `at_least`; highest first, then newest."""
         counts = Counter(words)
         asked = np.array(sorted(counts), np.int32)
         numbers, bounds = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -179,7 +179,7 @@ class _Words:
 
     words (distinct,) int32: their hashes, ascending
     offsets (distinct + 1,) int64: where the sentences of each word begin
-    sentences (occurrences,) int32: ascending for each word, named as often as they hold it
+    sentences (occurrences,) int32: ascending for each word; a sentence is repeated for each time it holds the word
     repeated (distinct,) bool: whether a sentence holds the word more than once
     lengths (sentences,) int64: how many words each has
     """
@@ -196,11 +196,11 @@ class _Words:
         again = np.flatnonzero(sentences[1:] == sentences[:-1]) + 1
         places = np.searchsorted(offsets, again, side="right") - 1
         repeated = np.zeros(len(words), np.bool_)
-        repeated[places[offsets[places] < again]] = True  # else it is the first of the next word
+        repeated[places[offsets[places] < again]] = True  # otherwise it is the first of the next word
         return cls(words, offsets, sentences, repeated, np.bincount(sentences, minlength=count))
 
     def shared(self, words: Array, times: Mapping[int, int]) -> Iterator[Array]:
-        """For each of these words the sentences that hold it, each as often as it does, but at most so many times."""
+        """For each of these words, the sentences that hold it, repeated for each time, but at most `times` of it."""
         if not len(self.words):
             return
         places = np.searchsorted(self.words, words).clip(max=len(self.words) - 1)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 LogCounts = tuple[Tensor | None, Tensor | None]
-"""Logarithms of how many entries each neighbour stands for, (rows, k): with those that pruning merged with it, and
-without; None where each is for itself."""
+"""Logarithms of how many entries each neighbour stands for, (rows, k): first with the entries that pruning merged with
+it, then without; None if each stands for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Neighbours:
         return Neighbours(self.distances_sq[rows], self.tokens[rows], self.ids[rows])
 
     def put(self, rows: Tensor, found: Neighbours) -> None:
-        """Write `found`, which may have a smaller k, into these rows; the rest counts as missing."""
+        """Write `found`, which may have a smaller k, into these rows; the remaining neighbours count as missing."""
         k = found.ids.shape[1]
         self.distances_sq[rows, :k] = found.distances_sq
         self.tokens[rows, :k] = found.tokens

@@ -24,16 +24,16 @@ from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
 
 UNREADABLE = (OSError, SafetensorError, LookupError, ValueError, RuntimeError)
-"""What reading a damaged file may raise, and what making a network of its tensors may."""
+"""The errors that may come from reading a damaged file or from making a network of its tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkFile:
-    """Where a network is kept.
+    """The place of a network.
 
     kind: what it is, for its metadata and for messages, such as "gate"
     version: of the format that is written and read
-    missing: what to say where there is no file; advice: how to make it anew
+    missing: the message if there is no file; advice: how to make it again
     """
 
     path: Path
@@ -43,14 +43,14 @@ class NetworkFile:
     advice: str
 
     def write(self, record: Any, network: nn.Module) -> None:
-        """Put a network and its record, a dataclass, in the place of an earlier one, in one step."""
+        """Save a network and its record, a dataclass. They replace an earlier file in one step."""
         text, tensors = self._saved(record, network)
         content = save(tensors, {self.kind: text, "sha256": _sha256(text, tensors)})
         clear_scratch(self.path)
         publish_file(self.path, lambda file: file.write(content))
 
     def digest(self, record: Any, network: nn.Module) -> str:
-        """Of what is saved, however the file is laid out: its fields stand in any order."""
+        """A digest of the content, whatever the layout of the file, whose fields have no fixed order."""
         return _sha256(*self._saved(record, network))
 
     def _saved(self, record: Any, network: nn.Module) -> tuple[str, dict[str, Tensor]]:
@@ -58,7 +58,7 @@ class NetworkFile:
         return json.dumps({"version": self.version, **asdict(record)}), tensors
 
     def read(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """The record as JSON says it, and finite weights in float32; anything else is refused."""
+        """The record as in the JSON, and finite weights in float32; anything else is refused."""
         try:
             stored = read_regular(self.path)
             tensors = load(stored)
@@ -82,24 +82,24 @@ class NetworkFile:
         return content, tensors
 
     def unreadable(self, error: Exception) -> DatastoreDamagedError:
-        """The error that says so."""
+        """The error that says that the file is unreadable."""
         return DatastoreDamagedError(
             f"{self.path}: expected a {self.kind}, but it cannot be read ({error}). {self.advice}"
         )
 
     def signed(self) -> bool:
-        """Whether the file, which can be read, has a checksum that tells when it is altered."""
+        """Whether the readable file has a checksum, which shows changes."""
         return _header(read_regular(self.path)).get("sha256") is not None
 
     def changed(self) -> int:
-        """When it was last written, in nanoseconds; 0 where there is none."""
+        """When it was last written, in nanoseconds; 0 if there is none."""
         try:
             return self.path.stat().st_mtime_ns
         except OSError:
             return 0
 
     def require_fit(self, record: Any, store: Datastore) -> None:
-        """Refuse one that was trained with another model, or for keys of another kind."""
+        """Refuse a network that was trained with another model, or for keys of another kind."""
         manifest = store.manifest
         kinds = [
             ("model", record.model[:12], manifest.model[:12]),
@@ -117,7 +117,7 @@ class NetworkFile:
 
 @dataclass(frozen=True, slots=True)
 class _Metadata:
-    """What safetensors calls so: texts by name."""
+    """The metadata of safetensors: texts by name."""
 
     __metadata__: dict[str, str]
 

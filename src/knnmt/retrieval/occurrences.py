@@ -19,14 +19,14 @@ from knnmt.index.base import merge_top_k, nothing
 from knnmt.index.entries import Entries, RowsInPlace
 from knnmt.index.exact import smallest
 
-_PIECE_BYTES = 1 << 26  # of states and similarities that are looked at together
-_RESIDENT_PART = 4  # the states lie in a GPU's memory if they take no more than one part in so many of what is free
+_PIECE_BYTES = 1 << 26  # states and similarities that are processed together
+_RESIDENT_PART = 4  # the states go into the GPU's memory if they take at most one part in this many of what is free
 
 
 class SourceOccurrences:
-    """Every source token of a store, numbered through its segments; tokens of removed sentences are not found.
+    """Every source token of a store, numbered across its segments; tokens of removed sentences are not found.
 
-    The states stay where they are, in the segments' memory maps; the numbers here take 24 bytes a source token.
+    The states stay in the segments' memory maps; the numbers here take 24 bytes per source token.
 
     state_bytes: size of the states
     """
@@ -57,8 +57,8 @@ class SourceOccurrences:
     ) -> list[Array]:
         """The entries aligned with the nearest occurrences of each sentence's tokens: sorted ids, each once.
 
-        A sentence of which only the end token occurs gets none: all that its store could say is where to end.
-        states: for each source (tokens, dim), the encoder's
+        A sentence gets none if only its end token occurs: its store could only say where to end.
+        states: the encoder's states for each source, (tokens, dim)
         """
         found: list[list[Array]] = [[] for _ in sources]
         if config.any_token:
@@ -73,7 +73,7 @@ class SourceOccurrences:
                 rows_of_token[token].append((sentence, place))
         for token, rows in rows_of_token.items():
             occurrences = self._of(token)
-            if len(occurrences) <= config.candidates:  # all of them, whatever their states
+            if len(occurrences) <= config.candidates:  # take all, whatever their states
                 for sentence in {sentence for sentence, _ in rows}:
                     found[sentence].append(occurrences)
                 continue
@@ -90,7 +90,7 @@ class SourceOccurrences:
         return self._by_token[self._first_of_token[token] : self._first_of_token[token + 1]]
 
     def _nearest(self, queries: Tensor, among: Array, count: int) -> Array:
-        """(rows, count or fewer): of the occurrences given, those with the most similar states, by their cosine."""
+        """(rows, at most count): the given occurrences with the most similar states, by cosine."""
         queries = functional.normalize(queries.to(self._device, torch.float32), dim=-1)
         size = max(1, _PIECE_BYTES // (4 * (self._dim + len(queries))))
         best = nothing(queries)
@@ -110,13 +110,13 @@ class SourceOccurrences:
         return states.to(self._device).float()
 
     def _on_device(self, states: Sequence[Array]) -> Tensor | None:
-        """All states in the GPU's memory, if there is one with room for them."""
+        """All states in the GPU's memory, if there is a GPU with room for them."""
         if self._device.type != "cuda" or self.state_bytes > torch.cuda.mem_get_info(self._device)[0] // _RESIDENT_PART:
             return None
         return torch.cat([torch.from_numpy(array.copy()) for array in states]).to(self._device) if states else None
 
     def _entries_of(self, found: Sequence[Array] | Array) -> Array:
-        """The entries aligned with some occurrences, which may be named more than once."""
+        """The entries aligned with some occurrences, which may be repeated."""
         occurrences = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
         begin = self._first_aligned[occurrences]
         counts = self._first_aligned[occurrences + 1] - begin
@@ -131,7 +131,7 @@ def _live_occurrences(segment: Segment) -> Array:
 
 
 def _source_tokens_of(segment: Segment) -> Array:
-    """(entries,): the source token that each entry is aligned with, counted within the segment."""
+    """(entries,): the number, within the segment, of the source token that each entry is aligned with."""
     owners, offsets, alignment = segment.owners(), segment.offsets("source_offsets"), segment.arrays["alignment"]
     if ((alignment < 0) | (alignment >= np.diff(offsets)[owners])).any():
         raise segment.damaged("an entry is aligned outside its source")

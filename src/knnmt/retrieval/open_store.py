@@ -31,42 +31,42 @@ from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.sentence_stores import SentenceStores
 
-FROM_SENTENCES = 100_000  # that a store holds, it is searched by segment unless something else is known of it
+FROM_SENTENCES = 100_000  # a store with this many is searched by segment, unless something else is known of it
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
-KEYS_SAMPLED = 256  # keys whose lengths are looked at
+KEYS_SAMPLED = 256  # keys whose lengths are measured
 _numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenEntries:
-    """The entries that each of some sentences is searched in, ascending ids, each once; and what they cover of it."""
+    """The entries in which each sentence is searched, as ascending distinct ids, and the part of it that they cover."""
 
     entries: list[Array]
     coverage: list[Coverage]
 
 
 Chosen = Sequence[ChosenEntries | None]
-"""Of each way in which sentences of a batch retrieve; None where it does not search by segment."""
+"""The entries for each way in which sentences of a batch retrieve; None if it does not search by segment."""
 
 ChooseProbes = Callable[[DeviceIndex, Datastore], object]
-"""Gives a clustered search over a store, before its first use, as many probes as it needs to be faithful."""
+"""Gives a clustered search over a store, before its first use, the number of probes that it needs to be faithful."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """A store as it was at one time, in memory and ready to be searched. Nothing in it changes; threads may share it.
 
-    Whoever decodes a batch holds the one it began with: entry ids, tokens and keys always belong together.
+    A batch keeps the snapshot that it began with, so that entry ids, tokens and keys always belong together.
 
-    number: no two have the same
+    number: unique for each snapshot
     datastore: the generation of the store on disk; index: the search over it
-    projection: how queries are reduced, where the keys were
-    same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
-        eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
-    earlier_sources: the source side of an earlier state, of which much may be taken over
-    tokenizer: the model's, for sources that the store has no tokens of
-    chooser: what chooses segments
-    left_out: what is missing of a store that lies in several places, in words
+    projection: reduces queries, if the keys were reduced
+    same_distance: keys up to about this Euclidean distance are of the very same state. If a state of the shipped model
+        is computed in another batch or in eight bits, it moves by 0.0003 to 0.03 of its length
+    earlier_sources: the source side of an earlier snapshot, much of which may be reused
+    tokenizer: the model's, for sources whose tokens the store does not have
+    chooser: chooses segments
+    left_out: what is missing of a store that is in several places, in words
     """
 
     number: int
@@ -81,25 +81,25 @@ class Snapshot:
     left_out: tuple[str, ...] = ()
 
     def signature(self) -> str:
-        """What a published score must say of the store."""
+        """Identifies the store in published scores."""
         manifest = self.datastore.manifest
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
         entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
         return f"store:{self.datastore.path.name}|{entries}|index:{self.index.signature}"
 
     def project(self, representations: Tensor) -> Tensor:
-        """Decoder states, (rows, dim), as this store's keys were made from them."""
+        """Decoder states, (rows, dim), in the space of this store's keys."""
         return representations.float() if self.projection is None else self.projection(representations)
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
-        """The k nearest entries of projected queries, or all there are."""
+        """The k nearest entries of projected queries, or all entries if there are fewer."""
         k = min(k, self.size)
         return self.neighbours(*self.nearest(queries, k)) if k else Neighbours.none(len(queries), 1, queries.device)
 
     def nearest(self, queries: Tensor, k: int) -> Found:
-        """The same as squared distances and ids, of a k that there is. Equal rows are searched once.
+        """The same as squared distances and ids; the store must have k entries. Equal rows are searched once.
 
-        On a GPU every row is: to know which are equal, the host would have to wait for it.
+        On a GPU every row is searched: to know which rows are equal, the host would have to wait for the GPU.
         """
         distinct = distinct_rows(queries) if queries.device.type == "cpu" else None
         if distinct is None:
@@ -108,7 +108,7 @@ class Snapshot:
         return distances_sq[distinct[1]], ids[distinct[1]]
 
     def neighbours(self, distances_sq: Tensor, ids: Tensor) -> Neighbours:
-        """What a search found, with the entries' tokens."""
+        """The results of a search, with the entries' tokens."""
         known = ids.clamp(min=0)
         if not self.size:
             return Neighbours(distances_sq, known, ids)
@@ -117,22 +117,22 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """How many entries there are, removed ones counted."""
+        """The number of entries, including removed ones."""
         return self.index.entries.entries
 
     @cached_property
     def values(self) -> Tensor:
-        """(entries,) int32, the entries' tokens, for whoever needs those of all in one place."""
+        """(entries,) int32, the tokens of all entries in one place."""
         return self.index.entries.values.to(self.device)
 
     @cached_property
     def merged_counts(self) -> Tensor | None:
-        """(entries,), how many entries each stands for that say the same or that pruning merged with it."""
+        """(entries,), how many entries each stands for: repeats of it, and entries that pruning merged with it."""
         return self._here(self.index.entries.counts)
 
     @cached_property
     def repeats(self) -> Tensor | None:
-        """The same of those that say the same alone; both None where each is for itself."""
+        """The same for repeats alone. Both are None if each entry stands for itself."""
         return self._here(self.index.entries.repeats)
 
     def _here(self, counts: Tensor | None) -> Tensor | None:
@@ -140,20 +140,20 @@ class Snapshot:
 
     @cached_property
     def occurrences(self) -> SourceOccurrences:
-        """The store's source side, put in order when first asked for; refused unless the store was made for that."""
+        """The store's source side, sorted at the first use; an error if the store was not made for Fast kNN-MT."""
         require_for_fast(self.datastore)
         return SourceOccurrences(self.index.entries, self.device)
 
     def sentence_stores(
         self, sources: Sequence[Sequence[int]], states: Sequence[Tensor], fast: FastConfig
     ) -> SentenceStores:
-        """A small store for each of some sentences, from its tokens and the encoder's states of them, (tokens, dim)."""
+        """A small store for each sentence, from its tokens and their encoder states, (tokens, dim)."""
         chosen = self.occurrences.entries_for(sources, states, fast)
         return SentenceStores(self.index.entries, chosen, self.device, cosine=True)
 
     @cached_property
     def source_index(self) -> SourceIndex:
-        """The store's source side, for choosing segments. What segments of earlier versions lack is made in memory."""
+        """The store's source side, for choosing segments. For segments of earlier versions it is made in memory."""
         tokenizer, accelerators = self.tokenizer, self.datastore.manifest.accelerators
         if tokenizer is None:
             require_for_segments(self.datastore)
@@ -163,13 +163,13 @@ class Snapshot:
         )
 
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:
-        """For each source, by its token ids, the entries of the segments that cover it best, and how much they cover.
+        """The entries of the segments that cover each source (token ids) best, and how much they cover.
 
-        Of a store that has no more segments, all.
+        If the store has no more than this many segments, all of them are chosen.
         """
         entries = self.index.entries
         with timing.stage("segments"):
-            known = [source[:-1] for source in sources]  # all have the same end
+            known = [source[:-1] for source in sources]  # all sources have the same end
             found = self.source_index.choose(known, min(segments, self.datastore.manifest.live_sentences))
             if segments >= self.datastore.manifest.live_sentences:
                 every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
@@ -182,18 +182,18 @@ class Snapshot:
         return self.choose_segments(sources, segments).entries
 
     def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
-        """A small store for each of some sentences, from the segments that cover it."""
+        """A small store for each sentence, from the segments that cover it."""
         return SentenceStores(self.index.entries, self.segment_entries(sources, segments), self.device)
 
     def all_counts(self, merged: bool) -> Tensor | None:
-        """(entries,), how many entries each stands for that say the same, or None where each is for itself.
+        """(entries,), how many equal entries each stands for, or None if each stands for itself.
 
-        merged: and those that pruning merged with it
+        merged: also count the entries that pruning merged with it
         """
         return self.merged_counts if merged else self.repeats
 
     def counts(self, ids: Tensor, merged: bool) -> Tensor | None:
-        """The same of some entries."""
+        """The same for some entries."""
         known = ids.clamp(min=0)
         if self.device.type == "cpu":
             return self.index.entries.counts_of(known, merged)
@@ -201,13 +201,13 @@ class Snapshot:
         return None if every is None else every[known]
 
     def log_counts(self, ids: Tensor) -> LogCounts:
-        """The logarithms of both, on the CPU."""
+        """The logarithms of both kinds of counts, on the CPU."""
         counts, repeats = (self.counts(ids, merged) for merged in (True, False))
         return counts if counts is None else counts.log().cpu(), repeats if repeats is None else repeats.log().cpu()
 
 
 def _usual_length(entries: Entries) -> float:
-    """The median length of a store's keys, by a sample of them; 1 where there are none."""
+    """The median length of a sample of a store's keys; 1 if it has none."""
     if not entries.entries:
         return 1.0
     ids = np.unique(np.linspace(0, entries.entries - 1, KEYS_SAMPLED, dtype=np.int64))
@@ -215,13 +215,13 @@ def _usual_length(entries: Entries) -> float:
 
 
 class OpenStore:
-    """A store ready to be searched with a model's decoder states; it shows one state of it until `refresh`.
+    """A store ready to be searched with a model's decoder states. It shows one snapshot until `refresh`.
 
-    choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
-    tokenizer: the model's; without it, segments of a store of an earlier version cannot be chosen from
-    chooser: what chooses segments for a source
-    snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
-        goes on with the one that it began with.
+    choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is compared
+    tokenizer: the model's; without it, no segments can be chosen from a store of an earlier version
+    chooser: chooses segments for a source
+    snapshot: the present state. It is replaced as a whole, in one step: a thread that refreshes disturbs no other, and
+        a batch keeps the snapshot that it began with.
     """
 
     def __init__(
@@ -275,11 +275,11 @@ class OpenStore:
         return self.snapshot.values
 
     def signature(self) -> str:
-        """What a published score must say of the store."""
+        """Identifies the store in published scores."""
         return self.snapshot.signature()
 
     def project(self, representations: Tensor) -> Tensor:
-        """As in `Snapshot`, and so the others."""
+        """As in `Snapshot`, like the methods below."""
         return self.snapshot.project(representations)
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
@@ -309,14 +309,14 @@ class OpenStore:
 
 
 def has_source_tokens(store: Datastore) -> bool:
-    """Whether all segments of a store have the tokens of their sources; those of earlier versions lack them."""
+    """Whether all segments of a store have the tokens of their sources; segments of earlier versions lack them."""
     return all("source_tokens" in segment.arrays for segment in store.segments)
 
 
 def usual_segments(store: Datastore) -> int | None:
-    """How many segments sentences are searched in where nothing was tuned; None for the whole store.
+    """In how many segments each sentence is searched if nothing was tuned; None for the whole store.
 
-    Small stores lose by it. Whoever made an index wants it used.
+    Small stores lose by search by segment. If the user made an index, it is used.
     """
     if store.manifest.live_sentences < FROM_SENTENCES or (store.path / INDEXES / INDEX_RECORD).exists():
         return None
@@ -324,7 +324,7 @@ def usual_segments(store: Datastore) -> int | None:
 
 
 def require_for_segments(store: Datastore) -> None:
-    """Refuse a store whose segments lack the tokens of their sources, where nobody can make them."""
+    """Refuse a store whose segments lack the tokens of their sources, if these cannot be made."""
     if not has_source_tokens(store):
         raise SettingError(
             f"{store.path}: retrieval by segment needs the tokens of the sources, which this store lacks. Run "
@@ -347,18 +347,18 @@ def _direction(dim: int, device: torch.device) -> Tensor:
 
 
 def distinct_rows(queries: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Which rows to search, and for each row which of those it equals; None where no two rows are equal.
+    """The rows to search, and for each row which of them it equals; None if no two rows are equal.
 
     All beams of a sentence are equal at its first step, and so are equal sentences of a batch.
 
-    queries (rows, dim). Equal rows have equal products with a random direction, which are cheap to compare; rows that
-    only happen to have equal products are searched each for itself.
+    queries (rows, dim). Equal rows have equal products with a random direction, which are cheap to compare. Different
+    rows that have equal products by chance are each searched.
     """
     if len(queries) < 2:
         return None
     if len(set(queries[:, 0].tolist())) == len(queries):
-        return None  # mostly the first numbers are different already
-    # Not `@`: that adds up the rows of one call in different orders, and equal rows would differ in the last bit.
+        return None  # mostly the first numbers already differ
+    # Not `@`: it adds up the rows of one call in different orders, and equal rows would differ in the last bit.
     products = (queries * _direction(queries.shape[1], queries.device)).sum(1)
     ordered, order = products.sort(stable=True)
     new = torch.ones_like(order, dtype=torch.bool)

@@ -1,6 +1,6 @@
 """A sentence's own entries in compiled code, for keys in float16: the search of `sentence_stores.SentenceStores`.
 
-Keys are kept in int8; the nearest are measured in the store's own memory (`native/own.cpp`).
+Keys are held in int8; the distances of the nearest are computed from the store's own memory (`native/own.cpp`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class _Own(ctypes.Structure):
 class Drafting(ctypes.Structure):
     """How tokens are drafted, as in own.cpp.
 
-    k: of the rows that were searched; voters: entries, at most, that are asked what comes next; most: tokens of a draft
-    least: a draft ends before the first token that is reached with less probability
+    k: of the search; voters: at most this many entries vote for the next token; most: tokens per draft, at most
+    least: a draft ends before the first token whose probability is lower
     """
 
     _fields_ = (
@@ -49,22 +49,22 @@ class Drafting(ctypes.Structure):
 class CompiledOwnEntries:
     """The entries of each sentence of a batch, searched by the rows of that sentence.
 
-    held_keys: how many keys are held, those that sentences share once
+    held_keys: how many keys are held; a key that sentences share counts once
     """
 
     def __init__(self, native: Any, entries: Entries, chosen: Sequence[Array], merged: bool = False) -> None:
-        """chosen: the entry ids of each sentence, ascending; merged: count what pruning merged with an entry, too"""
+        """chosen: the entry ids of each sentence, ascending; merged: also count entries that pruning merged"""
         self._native = native
         self._dim = entries.dim
         self._entries = entries  # whose memory maps are read at every step
         distinct = {id(ids): ids for ids in chosen}
         bias = self._hold(list(distinct.values()), merged)
-        entries.require_sound(bias)  # of squared lengths; others than numbers cannot be sorted
+        entries.require_sound(bias)  # of squared lengths: infinity and NaN cannot be sorted
         places = {each: place for place, each in enumerate(distinct)}
         self._put([self._at[places[id(ids)]] for ids in chosen])
 
     def _hold(self, chosen: Sequence[Array], merged: bool) -> Tensor:
-        """Put keys into int8, in one stretch of memory for all sentences; minus half of their squared lengths."""
+        """Hold keys in int8, in one block of memory for all sentences; returns minus half of their squared lengths."""
         panel = self._native.knnmt_panel()
         wholes = [-(-len(ids) // panel) * panel for ids in chosen]
         ends = np.cumsum([0, *wholes])
@@ -91,7 +91,7 @@ class CompiledOwnEntries:
         self._at = (_Own * len(sentences))(*sentences)
 
     def search(self, queries: Tensor, k: int) -> Found:
-        """The k nearest entries of each row in its own sentence's, as in `knnmt.index.base.Index`.
+        """The k nearest entries of each row among those of its sentence, as in `knnmt.index.base.Index`.
 
         queries (sentences * width, dim) float32
         """
@@ -105,7 +105,7 @@ class CompiledOwnEntries:
         return distances_sq, ids
 
     def mix(self, mixing: ctypes.Structure, stride: int, queries: Tensor, *changed: Tensor) -> bool:
-        """The search, and what knnmt_mix does with what it finds, in one call; False where it met what cannot be.
+        """The search and the mixing of knnmt_mix in one call; False if it met impossible values.
 
         mixing: `OwnMixing`; stride: of the rows of scores; queries (rows, dim) float32
         changed: sums, steps, scores, offsets
@@ -120,10 +120,10 @@ class CompiledOwnEntries:
     def mix_in_turn(
         self, mixing: ctypes.Structure, stride: int, turns: Sequence[int], queries: Tensor, *changed: Tensor
     ) -> bool:
-        """The same for rows of a sentence that are steps one after the other.
+        """The same if a sentence's rows are consecutive steps.
 
         turns: how many rows each sentence has
-        changed: sums and steps (sentences,) before them, and what is written: sums and steps (rows,), places (rows, k),
+        changed: sums and steps (sentences,) before them; then the results: sums and steps (rows,), places (rows, k),
             which of its sentence's entries each row found, scores, offsets
         """
         count = len(self._at)
@@ -145,10 +145,10 @@ class CompiledOwnEntries:
         sure: Sequence[float],
         limits: Sequence[int],
     ) -> list[list[int]]:
-        """For each sentence what follows in the entries by which it went on, as `knnmt_own_draft` in own.cpp has it.
+        """For each sentence, the tokens that follow in the entries that agree with it (`knnmt_own_draft` in own.cpp).
 
-        places: (rows, k), as `mix_in_turn` found them; rows, newest: of each sentence, which of these rows chose its
-        newest token, and that token; sure: how probable a token is that all entries name; limits: of tokens
+        places: (rows, k), as `mix_in_turn` found them; rows, newest: for each sentence, which of these rows chose its
+        newest token, and that token; sure: the probability of a token that all entries name; limits: of tokens
         """
         count, most = len(self._at), drafting.most
         if {len(rows), len(newest), len(sure), len(limits)} != {count} or not 0 <= min(rows) <= max(rows) < len(places):
@@ -161,7 +161,7 @@ class CompiledOwnEntries:
         return [drafts[number * most : number * most + length] for number, length in enumerate(lengths)]
 
     def _rows_each(self, queries: Tensor) -> tuple[int, int]:
-        """How many rows a sentence has, and how many sentences there are; others would lead compiled code astray."""
+        """The rows per sentence and the number of sentences; an error for other shapes, which compiled code trusts."""
         rows, sentences = len(queries), len(self._at)
         self._require(queries)
         if rows % sentences:
@@ -173,5 +173,5 @@ class CompiledOwnEntries:
             raise ValueError(f"expected rows of {self._dim} numbers in float32, got {tuple(queries.shape)}")
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        """Sentence i takes over the state of sentence sentences[i]; sentences not named have left the batch."""
         self._put([self._at[place] for place in sentences])

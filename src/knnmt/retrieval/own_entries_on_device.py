@@ -1,10 +1,10 @@
-"""A sentence's own entries on a GPU, in work that is recorded: the search of `sentence_stores.SentenceStores`.
+"""A sentence's own entries on a GPU, in recorded work: the search of `sentence_stores.SentenceStores`.
 
-Keys of a batch lie one sentence after the other at an address that stays, and each sentence knows from where to where.
-So a recorded search serves any sentences, whatever the number of their entries, and none is padded.
+The keys of a batch are at a fixed address, one sentence after the other, and each sentence has a span of them. So a
+recorded search serves any sentences, whatever the number of their entries, without padding.
 
 As in `knnmt.index.resident`, products find candidates and true differences decide. Queries are sums of two halves, so a
-key can be missed only if more than eight others are found that are nearer but for the last digits of float32 sums.
+key can be missed only if more than eight others seem nearer because of the last digits of float32 sums.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot
 from knnmt.native.gpu import kernel
 
-MAX_NEIGHBOURS = 1016  # with those that are measured besides as many as own_nearest.cu lists
-_ROWS = 8  # that a block of own_scores.cu looks at
-_MAX_DIM = 1536  # or their numbers would not fit the memory that a block shares
-_MIN_CAPACITY = 1 << 15  # entries of a batch; with more, its steps are recorded anew
-_BLOCKS = 1024  # that keep a GPU busy
+MAX_NEIGHBOURS = 1016  # with the extra candidates, as many as own_nearest.cu lists
+_ROWS = 8  # rows that a block of own_scores.cu processes
+_MAX_DIM = 1536  # with more, their numbers would not fit the shared memory of a block
+_MIN_CAPACITY = 1 << 15  # entries of a batch; with more, its steps are recorded again
+_BLOCKS = 1024  # enough blocks to keep a GPU busy
 _MAX_SPLITS = 64  # blocks for one sentence
 _numbers = count()
 
 
 def can_serve(entries: Entries, k: int, device: torch.device) -> bool:
-    """Whether compiled code can search such entries on a device; on a CPU, PyTorch can."""
+    """Whether compiled code can search these entries on a device; on a CPU, PyTorch can."""
     if entries.key_dtype != torch.float16 or entries.dim > _MAX_DIM or k > MAX_NEIGHBOURS:
         return False
     if device.type == "cpu":
@@ -48,11 +48,11 @@ def _stride(dim: int) -> int:
 
 
 class OwnKeys:
-    """Memory for the entries of a batch's sentences, which is used again by the next batch.
+    """Memory for the entries of a batch's sentences, which the next batch reuses.
 
-    keys: (capacity, dim filled up with zeros) float16; norms_sq: (capacity,), their squared lengths
+    keys: (capacity, dim padded with zeros) float16; norms_sq: (capacity,), their squared lengths
     ids: (capacity,), the entry of each
-    number: of this memory; steps that were recorded over other memory have another
+    number: of this memory; steps that were recorded with other memory have another number
     """
 
     def __init__(self, dim: int, device: torch.device) -> None:
@@ -68,9 +68,9 @@ class OwnKeys:
         self.number = next(_numbers)
 
     def put(self, index: IndexSnapshot, chosen: Sequence[Array]) -> Array:
-        """Bring the entries of a batch's sentences here; from where to where each sentence has them, (sentences, 2).
+        """Copy the entries of a batch's sentences here; returns the span of each sentence, (sentences, 2).
 
-        The batch before must be done.
+        The previous batch must be finished.
         """
         ends = np.cumsum([0, *map(len, chosen)])
         total = int(ends[-1])
@@ -88,9 +88,9 @@ class OwnKeys:
 
 
 def gather_keys(index: IndexSnapshot, ids: Tensor, on_device: Tensor, keys: Tensor) -> None:
-    """Write the keys of entries, by their ids here and on a device, into the first columns of `keys` there.
+    """Write the keys of entries into the first columns of `keys` on a device; their ids are given here and there.
 
-    They come from the device if the store's keys are there or fit, else from the host.
+    They come from the device if the store's keys are there or fit, otherwise from the host.
     """
     dim = index.entries.dim
     parts = [part for part in index.parts if isinstance(part, DeviceIndex)]
@@ -108,7 +108,7 @@ def gather_keys(index: IndexSnapshot, ids: Tensor, on_device: Tensor, keys: Tens
 
 
 def _resident(parts: Sequence[DeviceIndex], entries: Entries) -> bool:
-    """Whether all keys are on the device, or may be brought there: half of what is free is left for other things."""
+    """Whether all keys are on the device, or may be copied there: half of the free memory is left for other things."""
     to_load = sum(part.last - part.first for part in parts if not part.loaded)
     device = parts[0].device
     if not to_load or device.type != "cuda":
@@ -119,7 +119,7 @@ def _resident(parts: Sequence[DeviceIndex], entries: Entries) -> bool:
 class OwnEntriesOnDevice:
     """The entries of a number of sentences, in memory that they share with others.
 
-    spans: (sentences, 2), at an address that stays. No two overlap: scores of a sentence lie where its entries do.
+    spans: (sentences, 2), at a fixed address. No two overlap: the scores of a sentence have the places of its entries.
     """
 
     def __init__(self, memory: OwnKeys, dim: int, sentences: int) -> None:
@@ -128,18 +128,18 @@ class OwnEntriesOnDevice:
             self.spans = torch.zeros((sentences, 2), dtype=torch.long, device=memory.ids.device)
 
     def begin(self, spans: Array) -> None:
-        """Sentences with entries there; blanks, which come last, have none."""
+        """Begin with sentences that have these spans; blanks, which come last, have no entries."""
         on_host = torch.zeros(self.spans.shape, dtype=torch.long, pin_memory=self.spans.is_cuda)
         on_host[: len(spans)] = torch.from_numpy(spans)
         self.spans.copy_(on_host, non_blocking=True)
 
     def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor, sentences: int) -> None:
-        """Sentence i goes on as sentence rows[i] of others; from `sentences` on they are blanks, without entries."""
+        """Sentence i takes over the entries of sentence rows[i] of `earlier`; from `sentences` on all are blanks."""
         self.spans.copy_(earlier.spans[rows])
         self.spans[sentences:] = 0
 
     def search(self, queries: Tensor, k: int) -> Found:
-        """The k nearest entries of each row in its own sentence's, as in `knnmt.index.base.Index`.
+        """The k nearest entries of each row among those of its sentence, as in `knnmt.index.base.Index`.
 
         queries (sentences * width, dim) float32
         """
@@ -167,7 +167,7 @@ class OwnEntriesOnDevice:
             return distances_sq, ids
 
     def _search_one_by_one(self, queries: Tensor, k: int) -> Found:
-        """The same in PyTorch, which looks at the spans on the host and so cannot be recorded."""
+        """The same in PyTorch, which reads the spans on the host and so cannot be recorded."""
         width = len(queries) // len(self.spans)
         found = []
         for sentence, (begin, end) in enumerate(self.spans.tolist()):

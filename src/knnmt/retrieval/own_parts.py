@@ -17,7 +17,7 @@ from knnmt.retrieval.step import Combiner, Gate, takes, with_step_combiner, with
 def own_gate(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Gate:
     """The gate of that name for a store."""
     part: Gate = _made(name, GATES, "gate", store, config, engine)
-    with_step_gate(part)  # what cannot be called is refused before the first step
+    with_step_gate(part)  # refuses a part that cannot be called before the first step
     return part
 
 

@@ -1,4 +1,4 @@
-"""The steps of a batch in PyTorch: this implementation serves every request, and the fast ones are compared with it.
+"""The steps of a batch in PyTorch. This implementation serves every request, and tests compare the fast ones with it.
 
 A row passes projection (PCA), gate, cache, search, combiner and interpolation. Sentences of a batch may use different
 stores and settings; each group of sentences that shares both has its own cache.
@@ -36,7 +36,7 @@ from knnmt.retrieval.step import (
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """What the rows of one step retrieved, kept as evidence.
+    """The results of the rows of one step, kept as evidence.
 
     weights: (rows, k) log-weights; log_lambda: (rows,); hits: (rows,) bool; base: (rows, k), the model's own
     log-probabilities of the neighbours' tokens
@@ -90,11 +90,11 @@ class _Running:
 
     @property
     def scopes(self) -> int:
-        """Of the cache."""
+        """The number of scopes of the cache."""
         return len(self.sentences) if self.config.cache is not None and self.config.cache.scope == "sentence" else 1
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i of the batch goes on as sentences[i] was."""
+        """Sentence i of the batch takes over the state of sentence sentences[i]."""
         before = {number: scope for scope, number in enumerate(self.sentences)}
         self.sentences = [new for new, old in enumerate(sentences) if old in before]
         scopes = [before[sentences[new]] for new in self.sentences]
@@ -108,7 +108,7 @@ class _Running:
 class PlainSteps:
     """The retrieval of a batch, step by step.
 
-    evidence: receives what every step retrieved, if it is a list
+    evidence: if it is a list, receives the results of every step
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PlainSteps:
         self._first = True
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]], chosen: Chosen) -> None:
-        """Sentences that are searched in entries of their own get these."""
+        """Each sentence that is searched in its own entries gets these entries."""
         for group, entries in zip(self._groups, chosen, strict=True):
             fast, store = group.config.fast, group.store
             if entries is not None:
@@ -147,7 +147,7 @@ class PlainSteps:
         return offset
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        """Sentence i takes over the state of sentence sentences[i]; sentences not named have left the batch."""
         for group in self._groups:
             group.keep(sentences)
         self._groups = [group for group in self._groups if group.sentences]
@@ -156,7 +156,7 @@ class PlainSteps:
     def _retrieve(
         self, flat: Tensor, scores: Tensor, history: Tensor, told: int
     ) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
-        """Neighbours, log-weights, log λ and cache hits of all rows; those without a store keep to the model."""
+        """Neighbours, log-weights, log λ and cache hits of all rows; rows without a store use the model alone."""
         if len(self._groups) == 1 and len(self._groups[0].sentences) == self._sentences:
             return self._retrieve_group(self._groups[0], flat, scores, history, None, told)
         rows = len(flat)
@@ -197,7 +197,7 @@ class PlainSteps:
     def _neighbours(
         self, group: _Running, states: Tensor, queries: Tensor, wanted: Tensor | None
     ) -> tuple[Neighbours, Tensor]:
-        """What each row finds, by search or in the cache, and which rows the cache answered."""
+        """The neighbours of each row, by search or from the cache, and which rows the cache answered."""
         config, store = group.config, group.store
         rows = len(queries)
         hits = torch.zeros(rows, dtype=torch.bool, device=queries.device)
@@ -235,7 +235,7 @@ class PlainSteps:
         return neighbours, hits
 
     def _in_own_store(self, group: _Running, queries: Tensor, wanted: Tensor | None) -> Neighbours:
-        """What each row finds in the small store of its sentence."""
+        """The neighbours of each row in the small store of its sentence."""
         assert group.stores is not None, "begin() comes before the first step"  # noqa: S101
         distances_sq, ids = group.stores.search(queries, group.config.k)
         found = group.store.neighbours(distances_sq, ids)

@@ -18,20 +18,20 @@ from knnmt.records import as_record
 
 PROFILES = "profiles"
 DEFAULT = "default_profile"
-ESTIMATED = "estimated"  # no saved one: what was estimated from the store alone
-FAST = "fast"  # what a tuning for Fast kNN-MT is called unless it is named, and what calls with `fast` use
+ESTIMATED = "estimated"  # not a saved profile: the settings estimated from the store alone
+FAST = "fast"  # the default name of a tuning for Fast kNN-MT, which calls with `fast` use
 SEGMENTS = "segments"  # the same for retrieval by segment
-TUNED, BY_BLEU = "knn", "bleu"  # what a tuning by likelihood, and one by BLEU, is called unless it is named
+TUNED, BY_BLEU = "knn", "bleu"  # the default names of a tuning by likelihood, and of one by BLEU
 _FIXED, _CACHE, _SEGMENTS = "-fixed", "-cache", "-segments"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Whole settings of retrieval, and where they come from.
+    """Complete settings of retrieval, and their origin.
 
-    method: what they were chosen by, "likelihood" or "bleu"
-    pairs: development pairs that they were chosen on
-    loss: of the text that tuned, in nats a token; None where it is not known, as with a cache
+    method: how they were chosen, by "likelihood" or "bleu"
+    pairs: number of development pairs that they were chosen on
+    loss: on the text for tuning, in nats per token; None if it is not known, as with a cache
     """
 
     config: RetrievalConfig
@@ -45,9 +45,9 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """The profiles of a store as its settings hold them; what is damaged is an error where it is asked for.
+    """The profiles of a store as its settings hold them; a damaged profile is an error when it is used.
 
-    section: names with whole settings; default: the name of one of them, or None; either may be anything, if damaged
+    section: names with complete settings; default: one of the names, or None; if damaged, either may be anything
     """
 
     store: Path
@@ -56,7 +56,7 @@ class Profiles:
 
     @classmethod
     def of(cls, path: Path) -> Profiles:
-        """Those that stand in a store's settings now."""
+        """The profiles that are in a store's settings now."""
         settings = read_settings(path)
         return cls(path, settings.get(PROFILES, {}), settings.get(DEFAULT))
 
@@ -70,7 +70,7 @@ class Profiles:
         return list(self.section)
 
     def profile(self, name: str) -> Profile:
-        """One of them."""
+        """The profile of this name."""
         if name not in self.names():
             raise SettingError(
                 f"{self.store}: has no profile {name!r}; it has {', '.join([*self.section, ESTIMATED])}. `knnmt "
@@ -95,12 +95,12 @@ class Profiles:
         )
 
     def chosen(self, name: str | None) -> RetrievalConfig | None:
-        """The settings of a call that names this profile, or none; None for those estimated from the store."""
+        """The settings of a call that names this profile or none; None for the settings estimated from the store."""
         name = name or self.default_name() or ESTIMATED
         return None if name == ESTIMATED else self.profile(name).config
 
     def of_search(self, by_segment: bool) -> RetrievalConfig | None:
-        """The settings of a call that names no profile, but how it searches; None for those estimated for that."""
+        """The settings of a call that names a kind of search but no profile; None for the estimated settings."""
         default = self.default_name() or ESTIMATED
         other = segments_name(default) if by_segment else TUNED if default == SEGMENTS else _tuned_with(default)
         for name in (default, other, SEGMENTS):
@@ -112,11 +112,11 @@ class Profiles:
 
 
 def _spelled_anew(profile: Any) -> Any:
-    """A profile as it is written now: `keep_hits` was `store_hits`."""
+    """A profile in the present spelling: `keep_hits` was `store_hits`."""
     try:
         cache = {**profile["config"]["cache"]}
         cache["keep_hits"] = cache.pop("store_hits")
-    except (KeyError, TypeError):  # there is none, or it is damaged in some way
+    except (KeyError, TypeError):  # it does not exist, or it is damaged in some way
         return profile
     return {**profile, "config": {**profile["config"], "cache": cache}}
 
@@ -138,7 +138,7 @@ def check_name(name: str) -> None:
 
 
 def names_of_tuning(name: str) -> tuple[str, str, str]:
-    """What one tuning saves: (NAME, NAME-fixed, NAME-cache); the cache of `knn` is just `cache`."""
+    """The names that one tuning saves: (NAME, NAME-fixed, NAME-cache); the cache of `knn` is just `cache`."""
     check_name(name)
     check(
         _tuned_with(name) == name,
@@ -149,7 +149,7 @@ def names_of_tuning(name: str) -> tuple[str, str, str]:
 
 
 def segments_name(name: str) -> str:
-    """What the settings by segment are called that the tuning of this name saves beside those of the whole store."""
+    """The name for settings by segment that the tuning of this name saves beside those for the whole store."""
     return SEGMENTS if name in (TUNED, ESTIMATED) else f"{name}{_SEGMENTS}"
 
 
@@ -161,11 +161,11 @@ def _tuned_with(name: str) -> str:
 
 
 def write_profiles(path: Path, profiles: Mapping[str, Profile | None], default: str | None = None) -> None:
-    """Save profiles in the place of those of the same name; None removes one. `default` names one of them, if given."""
+    """Save profiles; they replace those of the same name. None removes one. `default` names the default, if given."""
     for name in profiles:
         check_name(name)
     earlier = Profiles.of(path)
-    kept = earlier.section if isinstance(earlier.section, dict) else {}  # what is damaged is written anew
+    kept = earlier.section if isinstance(earlier.section, dict) else {}  # a damaged section is replaced
     before = earlier.default if isinstance(earlier.default, str) else None
     section = {**kept, **{name: each and asdict(each) for name, each in profiles.items()}}
     section = {name: content for name, content in section.items() if content is not None}

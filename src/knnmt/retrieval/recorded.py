@@ -1,4 +1,4 @@
-"""Retrieval for sentences that all search one store at every step, in work that never waits for the device.
+"""Retrieval for sentences that all search one store at every step, without waiting for the device.
 
 No gate and no cache decide which rows search, so shapes are the same at every step, and a step can be recorded and
 replayed. Its state is at fixed addresses.
@@ -26,19 +26,19 @@ from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries_on_device import OwnEntriesOnDevice, OwnKeys
 from knnmt.retrieval.step import SentenceSoFar
 
-_MAX_ROWS = 32  # of a sentence, with a warp for each
+_MAX_ROWS = 32  # of a sentence; each has a warp
 _MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
 
 
 Keep = Callable[[Hashable, Callable[[], Any]], Any]
-"""Gives what was made for a key, and makes it where there is none: `decoding.arena.Arena.kept`."""
+"""Returns the object that was made for a key, or makes it: `decoding.arena.Arena.kept`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixedInTurn:
-    """What several steps of each sentence, one after the other, leave behind; (sentences, turns) each.
+    """The results of several consecutive steps of each sentence; (sentences, turns) each.
 
-    offsets: what is to be added to all of a row; sums, steps: `SentenceDistances` after each of them
+    offsets: to add to all scores of a row; sums, steps: `SentenceDistances` after each step
     """
 
     offsets: Tensor
@@ -49,9 +49,9 @@ class MixedInTurn:
 class RecordedRetrieval:
     """The retrieval of a batch whose steps are recorded.
 
-    It holds the store as it was when the batch began: what is replayed reads it.
+    It holds the store as it was when the batch began, because replayed steps read it.
 
-    steps: those of as many sentences as there are, once it has begun
+    steps: the steps for the present number of sentences, after `begin`
     """
 
     def __init__(self, store: Snapshot, config: RetrievalConfig) -> None:
@@ -62,11 +62,11 @@ class RecordedRetrieval:
 
     @property
     def by_segment(self) -> bool:
-        """Whether sentences are searched in segments of their own."""
+        """Whether sentences are searched in their own segments."""
         return self._config.segments is not None
 
     def begin(self, sentences: int, chosen: Chosen, keep: Keep) -> None:
-        """So many sentences, blanks counted, that have retrieved nothing yet."""
+        """Begin with this many sentences, including blanks, that have retrieved nothing yet."""
         store, spans = self._store, None
         if chosen[0] is not None:
             dim = store.index.entries.dim
@@ -77,7 +77,7 @@ class RecordedRetrieval:
         self.steps.begin(spans)
 
     def keep(self, rows: Tensor, sentences: int, keep: Keep) -> None:
-        """Sentence i goes on as rows[i] was; those from `sentences` on are blanks."""
+        """Sentence i takes over the state of sentence rows[i]; from `sentences` on all are blanks."""
         before, self.steps = self.steps, self._of_size(len(rows), keep)
         if before is not None:
             self.steps.go_on(before, rows, sentences)
@@ -113,19 +113,19 @@ class RecordedSteps:
         return store
 
     def begin(self, spans: Array | None = None) -> None:
-        """Sentences that have retrieved nothing yet. spans: where those that have entries of their own have them"""
+        """Begin with sentences that have retrieved nothing yet. spans: of their own entries, if they have any"""
         self._distances.restart()
         if self._own is not None and spans is not None:
             self._own.begin(spans)
 
     def go_on(self, earlier: RecordedSteps, rows: Tensor, sentences: int) -> None:
-        """Sentence i goes on as sentence rows[i] of others; those from `sentences` on are blanks."""
+        """Sentence i takes over the state of sentence rows[i] of `earlier`; from `sentences` on all are blanks."""
         self._distances.take(earlier._distances, rows)
         if self._own is not None and earlier._own is not None:
             self._own.go_on(earlier._own, rows, sentences)
 
     def look(self, representations: Tensor) -> Found:
-        """What the rows find, of a store with entries; representations (sentences, width, dim)."""
+        """The nearest entries of the rows, in a store that has entries; representations (sentences, width, dim)."""
         with timing.stage("retrieval"):
             store = self._store
             queries = store.project(representations.flatten(0, 1))
@@ -133,7 +133,7 @@ class RecordedSteps:
             return store.nearest(queries, k) if self._own is None else self._own.search(queries, k)
 
     def mix(self, found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
-        """Equation 3 in place; returns the scores, (sentences, width), with what is to be added to all of a row.
+        """Equation 3 in place; returns the scores, (sentences, width), plus the offset of each row.
 
         log_probabilities (sentences, width, vocabulary)
         """
@@ -145,7 +145,7 @@ class RecordedSteps:
             return scores + self._mix_plainly(found, log_probabilities, so_far).view(scores.shape)
 
     def mix_in_turn(self, found: Found, log_probabilities: Tensor) -> MixedInTurn:
-        """The same where a sentence's rows are steps one after the other; `take` says how many of them count.
+        """The same if a sentence's rows are consecutive steps; `take` says how many of them count.
 
         log_probabilities (sentences, turns, vocabulary)
         """
@@ -160,13 +160,13 @@ class RecordedSteps:
             return MixedInTurn(offsets.view(sentences, turns), sums, steps)
 
     def take(self, mixed: MixedInTurn, last: Tensor) -> None:
-        """The sentences go on after these turns, (sentences,)."""
+        """The sentences continue after these turns, (sentences,)."""
         for mine, after in ((self._distances.sums, mixed.sums), (self._distances.steps, mixed.steps)):
             mine.copy_(after.gather(1, last[:, None])[:, 0])
 
     @property
     def so_far(self) -> SentenceDistances:
-        """What `take` writes."""
+        """The distances that `take` writes."""
         return self._distances
 
     @property
@@ -175,7 +175,7 @@ class RecordedSteps:
         return self._store.values
 
     def _mix_plainly(self, found: Found, log_probabilities: Tensor, so_far: SentenceSoFar) -> Tensor:
-        """Equation 3 in place by PyTorch; what is to be added to all of a row, (rows,)."""
+        """Equation 3 in place by PyTorch; returns the offset of each row, (rows,)."""
         neighbours = self._store.neighbours(*found)
         counts = self._store.counts(neighbours.ids, self._config.use_counts)
         weights, log_lambda = self._combiner.weigh(neighbours, counts, so_far)
@@ -186,8 +186,8 @@ class RecordedSteps:
         return self._kernel is not None and width <= _MAX_ROWS and width * found[1].shape[1] <= _MAX_NEIGHBOURS
 
     def _mix_in_one(self, found: Found, log_probabilities: Tensor, in_turn: int, sums: Tensor, steps: Tensor) -> Tensor:
-        """The same in compiled code; the offsets, (sentences, width). sums, steps: those after the rows, written"""
-        assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has looked
+        """The same in compiled code; returns the offsets, (sentences, width). sums, steps: are set to those after it"""
+        assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has checked this
         store, (sentences, width, vocabulary), k = self._store, log_probabilities.shape, found[1].shape[1]
         offsets = torch.empty((sentences, width), device=log_probabilities.device)
         counts = store.all_counts(self._config.use_counts)

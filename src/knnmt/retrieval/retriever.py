@@ -1,10 +1,10 @@
-"""Retrieval for a batch being decoded: what each sentence asks for, and which of three ways serves the batch.
+"""Retrieval for a batch during decoding: the request of each sentence, and the implementation that serves the batch.
 
-    plain      PyTorch, for whatever is asked (`plain`)
-    compiled   on a CPU, one way of retrieving for all sentences, in compiled code (`compiled`)
+    plain      PyTorch, for every request (`plain`)
+    compiled   on a CPU, if all sentences retrieve in the same way, in compiled code (`compiled`)
     recorded   on a GPU, the same with a search at every step, in steps that are replayed (`recorded`)
 
-A fast way finds what the plain one finds. `steps_for` alone decides.
+The fast implementations find the same as the plain one. `steps_for` alone decides.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class RetrievalSteps(Protocol):
     """The retrieval of a batch, step by step. Recorded steps begin and are kept in an arena, and mix in two halves."""
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]], chosen: Chosen) -> None:
-        """Before the first step. sources: token ids of the batch."""
+        """Call it before the first step. sources: token ids of the batch."""
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
-        """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (rows,).
+        """Equation 3 on a step's log-probabilities, in place; returns the offset to add to each row, (rows,).
 
         states (rows, dim); scores (rows, vocabulary) float32; history (rows, generated), the target tokens so far, of
         which the first `told` were forced; rows sentence by sentence
         """
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        """Sentence i takes over the state of sentence sentences[i]; sentences not named have left the batch."""
 
 
 def steps_for(
@@ -78,7 +78,7 @@ def steps_for(
     evidence: list[Retrieved | None] | None = None,
     fixed: bool = False,
 ) -> RetrievalSteps | RecordedRetrieval:
-    """The fastest way that gives what is asked for.
+    """The fastest implementation that serves the request.
 
     fixed: the loop takes steps of fixed shape, which can be recorded
     """
@@ -86,7 +86,7 @@ def steps_for(
         store, config = groups[0].store, groups[0].config
         of_ones_own = groups[0].gate is not None or groups[0].combiner is not None
         if not of_ones_own and config.fast is None and store.size:
-            recordable = config.cache is None  # which chooses the rows that search
+            recordable = config.cache is None  # a cache chooses the rows that search
             if (
                 fixed
                 and recordable
@@ -99,11 +99,11 @@ def steps_for(
 
 
 class BatchRetrieval:
-    """The retrieval of one batch, step by step. A store that is refreshed meanwhile is searched as it was before.
+    """The retrieval of one batch, step by step. If a store is refreshed meanwhile, its earlier state is searched.
 
     of_sentences: how each sentence retrieves, None for the model alone
-    record: keep what every step retrieved, in `steps`
-    snapshots: of the sentences' stores, which entry ids belong to
+    record: keep the results of every step, in `steps`
+    snapshots: of the sentences' stores, to which entry ids belong
     """
 
     def __init__(
@@ -127,23 +127,23 @@ class BatchRetrieval:
         self._chosen: Chosen | None = None
         self._way: RetrievalSteps | RecordedRetrieval | None = None
         self._mixed = False
-        self._told = 0  # tokens that were forced before the first that was chosen
+        self._told = 0  # tokens that were forced before the first chosen one
 
     def recorded(self) -> RecordedRetrieval | None:
-        """For a loop of steps of fixed shape: their retrieval, or None where another loop has to decode."""
+        """The retrieval for a loop of steps of fixed shape, or None if another loop has to decode."""
         way = self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps, fixed=True)
         return way if isinstance(way, RecordedRetrieval) else None
 
     @property
     def way(self) -> RetrievalSteps:
-        """How a loop of any shape takes its steps."""
+        """The retrieval for a loop of steps of any shape."""
         if self._way is None or isinstance(self._way, RecordedRetrieval):
             self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps)
-            assert not isinstance(self._way, RecordedRetrieval)  # noqa: S101 - which only fixed steps are
+            assert not isinstance(self._way, RecordedRetrieval)  # noqa: S101 - only fixed steps are recorded
         return self._way
 
     def in_turn(self) -> CompiledSteps | None:
-        """Steps of which several of a sentence can be taken at once, or None where that cannot be done."""
+        """Steps that can be taken several at once for a sentence, or None if that is not possible."""
         segments = len(self.groups) == 1 and self.groups[0].config.segments is not None
         return self.way if segments and isinstance(self.way, CompiledSteps) else None
 
@@ -153,7 +153,7 @@ class BatchRetrieval:
         return any(group.config.segments is not None for group in self.groups)
 
     def choose(self, sources: Sequence[Sequence[int]]) -> Chosen:
-        """The entries of the sentences' own segments, chosen when first asked for. sources: token ids of the batch."""
+        """The entries of the sentences' own segments, chosen at the first call. sources: token ids of the batch."""
         if self._chosen is None:
             self._chosen = [
                 None
@@ -164,12 +164,12 @@ class BatchRetrieval:
         return self._chosen
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
-        """Before the first step. sources: token ids of the batch."""
+        """Call it before the first step. sources: token ids of the batch."""
         self.way.begin(encoded, sources, self.choose(sources))
 
     @property
     def coverage(self) -> list[Coverage | None]:
-        """Of the sentences' sources, once segments are chosen; None of those that are not searched by segment."""
+        """The coverage of each source, after segments are chosen; None for a sentence not searched by segment."""
         found: list[Coverage | None] = [None] * len(self.snapshots)
         for group, chosen in zip(self.groups, self._chosen or (), strict=False):
             if chosen is not None:
@@ -184,10 +184,10 @@ class BatchRetrieval:
         self._told += not self._mixed
 
     def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
-        """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (sentences, width).
+        """Equation 3 on a step's log-probabilities, in place; returns the offset of each row, (sentences, width).
 
         representations (sentences, width, dim); log_probabilities (sentences, width, vocabulary);
-        history (sentences, width, generated), the target tokens so far, which a gate may look at
+        history (sentences, width, generated), the target tokens so far, which a gate may use
         """
         sentences, width, dim = representations.shape
         flat = representations.reshape(-1, dim)
@@ -196,7 +196,7 @@ class BatchRetrieval:
         return offset.view(sentences, width)
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        """Sentence i takes over the state of sentence sentences[i]; sentences not named have left the batch."""
         self.way.keep(sentences)
 
     def base_log_probabilities(self, scores: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:

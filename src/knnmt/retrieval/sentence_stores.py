@@ -1,4 +1,4 @@
-"""Small stores: each sentence of a batch is searched exactly among entries of its own.
+"""Small stores: each sentence of a batch is searched exactly among its own entries.
 
 Fast kNN-MT (Meng et al. 2021) chooses the entries aligned with the nearest occurrences of source tokens, and searches
 by cosine distance. Retrieval by segment chooses the entries of whole segments (`knnmt.index.covering`), and searches by
@@ -22,20 +22,20 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import smallest
 
 UNTUNED_FAST = RetrievalConfig(k=16, interpolation_weight=0.5, temperature=0.05, fast=FastConfig())
-# Of keys looked at together: small ones waste less on stores of different sizes, large ones ask a GPU less often.
+# Keys compared together: small pieces waste less on stores of different sizes, large pieces need fewer GPU calls.
 _PIECE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 29}
 _MAX_HELD_BYTES = 1 << 30
-_EXTRA_CANDIDATES = 8  # beyond k, whose true distances are looked at
-_MEASURED = 1 << 24  # numbers of keys that are measured at a time
-_PRODUCT_ERROR = 1e-5  # most that a distance from products is wrong by, for squared lengths of 1
+_EXTRA_CANDIDATES = 8  # candidates beyond k whose true distances are computed
+_MEASURED = 1 << 24  # numbers in the keys whose true distances are computed at a time
+_PRODUCT_ERROR = 1e-5  # the largest error of a distance from products, for squared lengths of 1
 
 
 class _Piece:
     """Some sentences of a batch, padded to the largest of their stores.
 
-    ids: (sentences, entries), -1 for padding; keys: (sentences, entries, dim), None where not held
-    asked: (sentences,), where in the batch each sentence is now, 0 for one that has left
-    rows, places: of those that have not left, where they are here and in the batch
+    ids: (sentences, entries), -1 for padding; keys: (sentences, entries, dim), None if they are not held
+    asked: (sentences,), the present place of each sentence in the batch, 0 if it has left
+    rows, places: the places, here and in the batch, of the sentences that have not left
     """
 
     def __init__(self, places: Sequence[int], ids: Tensor, keys: Tensor | None) -> None:
@@ -50,7 +50,7 @@ class _Piece:
         self.places = now[self.rows]
 
     def keep(self, new_place: dict[int, int]) -> bool:
-        """Sentences move or leave; False when none is left. They are forgotten by halves: each time is a copy."""
+        """Sentences move or leave; False if none remains. Memory shrinks only by halves, because that needs a copy."""
         places = [new_place.get(place, -1) for place in self._places]
         left = [row for row, place in enumerate(places) if place >= 0]
         if 2 * len(left) <= len(places):
@@ -64,8 +64,8 @@ class _Piece:
 class SentenceStores:
     """The stores of the sentences of a batch, each searched by the rows of its own sentence.
 
-    cosine: by unit vectors, as Fast kNN-MT has it, whose squared distance is 2 (1 - cosine)
-    bytes: most memory that their keys take at a time
+    cosine: compare unit vectors, as Fast kNN-MT does; their squared distance is 2 (1 - cosine)
+    bytes: the most memory that their keys take at a time
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SentenceStores:
         held_bytes: int | None = None,
         piece_bytes: int | None = None,
     ) -> None:
-        """chosen: the entry ids of each sentence; held_bytes, piece_bytes: limits of memory, else by the device"""
+        """chosen: the entry ids of each sentence; held_bytes, piece_bytes: memory limits, by default the device's"""
         self._entries = entries
         self._device = torch.device(device)
         self._cosine = cosine
@@ -126,7 +126,7 @@ class SentenceStores:
             keys = self._keys_of(ids.cpu()) if piece.keys is None else piece.keys
             found = _nearest(queries, keys, ids < 0, k)
             near_ids = ids.repeat_interleave(width, 0).gather(1, found[1])
-            # What was found before stands before the rest, so that of equal distances the entry that comes first wins.
+            # Earlier results come first, so that among equal distances the entry that comes first wins.
             together = torch.cat([best[0], found[0]], 1).sort(dim=1, stable=True)
             all_ids = torch.cat([best[1], near_ids], 1).gather(1, together.indices)
             best = together.values[:, :k], all_ids[:, :k]
@@ -134,7 +134,7 @@ class SentenceStores:
         return distances_sq.view(sentences, width, k), ids.view(sentences, width, k)
 
     def _keys_of(self, ids: Tensor) -> Tensor:
-        """Keys (sentences, entries, dim) of ids on the host; those of padding hold no meaning."""
+        """Keys (sentences, entries, dim) of ids on the host; keys of padding have no meaning."""
         stored = torch.empty((ids.numel(), self._entries.dim), dtype=self._entries.key_dtype)
         self._entries.gather(ids.clamp(min=0).flatten(), stored)
         keys = stored.to(self._device).float()
@@ -144,18 +144,18 @@ class SentenceStores:
         return keys.view(*ids.shape, self._entries.dim)
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        """Sentence i takes over the store of sentence sentences[i]; sentences not named have left the batch."""
         new_place = {old: new for new, old in enumerate(sentences)}
         self._pieces = [piece for piece in self._pieces if piece.keep(new_place)]
         self._sentences = len(sentences)
 
 
 def _nearest(queries: Tensor, keys: Tensor, padding: Tensor, k: int) -> Found:
-    """The k nearest keys of each row, nearest first; of equal distances the one that comes first.
+    """The k nearest keys of each row, nearest first; among equal distances the key that comes first.
 
-    Products say which keys may be among them, and true differences decide, so that equal keys are equally far. queries
-    (sentences, width, dim), keys (sentences, entries, dim), padding (sentences, entries); returns squared distances,
-    infinite where there is no key, and columns, (sentences * width, at most k)
+    Products find candidates, and true differences decide, so that equal keys are equally far. queries (sentences,
+    width, dim), keys (sentences, entries, dim), padding (sentences, entries); returns squared distances, infinite if
+    there is no key, and columns, (sentences * width, at most k)
     """
     lengths_sq = queries.square().sum(2)[:, :, None] + keys.square().sum(2)[:, None]
     rough = torch.baddbmm(lengths_sq, queries, keys.mT, alpha=-2).masked_fill_(padding[:, None], float("inf"))
@@ -173,7 +173,7 @@ def _nearest(queries: Tensor, keys: Tensor, padding: Tensor, k: int) -> Found:
         nearest_sq = in_order.values[:, :k]
         possible = rough <= (nearest_sq[:, -1].nan_to_num(posinf=0.0) + errors)[:, None]
         most = int(possible.sum(1).max()) if count < rough.shape[1] else 0
-        if most <= count:  # else there are many at the same distance
+        if most <= count:  # otherwise there are many at the same distance
             return nearest_sq, columns.gather(1, in_order.indices[:, :k])
         count = most
 
@@ -188,7 +188,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def _cuts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Stretches (first, last) of sentences whose stores, padded to the largest, hold at most so many entries."""
+    """Ranges (first, last) of sentences whose stores, padded to the largest, hold at most this many entries."""
     cuts: list[tuple[int, int]] = []
     first = 0
     for last in range(1, len(sizes) + 1):
@@ -199,6 +199,6 @@ def _cuts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
 
 
 def _padded(chosen: Sequence[Array]) -> Tensor:
-    """(sentences, entries of the largest), -1 for padding."""
+    """(sentences, entries of the largest store), -1 for padding."""
     rows = [torch.from_numpy(ids) for ids in chosen]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)

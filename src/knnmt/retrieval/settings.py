@@ -1,8 +1,7 @@
 """The vocabulary of retrieval: everything that a call can ask for, each setting described once.
 
 The command line's options, the settings of `--system`, the keywords of `Translator` and the checks of names are all
-made from the fields of `RetrievalSettings`. What a store's profile keeps is the whole that they are resolved into,
-`RetrievalConfig`.
+made from the fields of `RetrievalSettings`. They are resolved into a `RetrievalConfig`, which a store's profile keeps.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Description:
         if self.choices:
             choices = " or ".join(map(repr, self.choices))
             check(value in self.choices, f"{name} must be {choices}, got {value!r}")
-        if isinstance(value, str):  # a name, or of a form that others read
+        if isinstance(value, str):  # a name, or a form that other code reads
             return
         bounds = [
             (f"{words} {bound:,}", holds(value, bound))
@@ -322,7 +321,7 @@ _WORDS: dict[type, str] = {
 
 @cache
 def _kinds() -> Mapping[str, tuple[type, ...]]:
-    """What the value of every setting may be, as `isinstance` sees it: numbers of NumPy are numbers."""
+    """The types that the value of every setting may have, for `isinstance`: numbers of NumPy are numbers."""
     seen = {bool: (bool, Integral), int: (Integral,), float: (Real,), str: (str,), RetrievalConfig: (RetrievalConfig,)}
     hints = get_type_hints(RetrievalSettings)
     kinds = {name: [str if get_origin(each) is Literal else each for each in get_args(hints[name])] for name in hints}

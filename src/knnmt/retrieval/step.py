@@ -130,11 +130,11 @@ class Signed(Protocol):
         """
 
 
-# What they say is checked: other shapes would be used in silence, or fail far from whoever made them ------------------
+# Checks of results: wrong shapes would be used in silence, or fail far from the gate or combiner that made them -------
 
 
 def ask_gate(gate: Gate, step: Step) -> tuple[Tensor, Tensor | None]:
-    """What a gate says of a step, in the shapes of its rows."""
+    """The result of a gate for a step, with checked shapes."""
     found: Any = gate(step)
     rows = len(step)
     sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows) and found[0].dtype == torch.bool
@@ -149,7 +149,7 @@ def ask_gate(gate: Gate, step: Step) -> tuple[Tensor, Tensor | None]:
 
 
 def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
-    """What a combiner says of neighbours, in their shapes."""
+    """The result of a combiner for neighbours, with checked shapes."""
     found: Any = combiner(step, neighbours)
     rows, k = neighbours.ids.shape
     sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows, k) and _shaped(found[1], rows)
@@ -163,9 +163,9 @@ def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tupl
 
 
 def _require_numbers(part: object, given: Tensor, *found: Tensor) -> None:
-    """Refuse what is no number where all that was given for a row is one: it would look like a damaged memory.
+    """Refuse NaN in a row whose inputs are all numbers: it would look like a damaged memory.
 
-    Ours make none, and are not asked: a GPU would have to be waited for.
+    Our own parts give none and are not checked, because the check would have to wait for a GPU.
     """
     if not type(part).__module__.startswith("knnmt."):
         sound = given.isfinite().all(1)
@@ -187,11 +187,11 @@ def _name(part: object) -> str:
     return str(getattr(part, "__qualname__", type(part).__qualname__))
 
 
-# As gates and combiners were called before there was `Step` -----------------------------------------------------------
+# Gates and combiners with the arguments from before `Step` ------------------------------------------------------------
 
 
 def with_step_gate(gate: Any) -> Gate:
-    """A gate; one that takes representations, log-probabilities and history is warned of, and given them."""
+    """A gate. If it takes representations, log-probabilities and history, it gets these, with a warning."""
     if not _is_older(gate, "gate", "step", 1):
         found: Gate = gate
         return found
@@ -199,7 +199,7 @@ def with_step_gate(gate: Any) -> Gate:
 
 
 def with_step_combiner(combiner: Any) -> Combiner:
-    """A combiner; one that takes neighbours, counts and the sentence so far is warned of, and given them."""
+    """A combiner. If it takes neighbours, counts and the sentence so far, it gets these, with a warning."""
     if not _is_older(combiner, "combiner", "step, neighbours", 2):
         found: Combiner = combiner
         return found
@@ -207,7 +207,7 @@ def with_step_combiner(combiner: Any) -> Combiner:
 
 
 def _is_older(part: Callable[..., Any], name: str, arguments: str, count: int) -> bool:
-    """Whether it takes three arguments, and not as many as it is to take now."""
+    """Whether it takes three arguments, and not the present number."""
     if takes(part, count):
         return False
     check(takes(part, 3), f"a {name} is called with ({arguments}), which this one does not take: {part!r}")
@@ -220,11 +220,11 @@ def _is_older(part: Callable[..., Any], name: str, arguments: str, count: int) -
 
 
 def takes(part: Callable[..., Any], count: int) -> bool:
-    """Whether something can be called with so many arguments."""
+    """Whether an object can be called with this many arguments."""
     try:
         inspect.signature(part).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # what is written in C does not always say
+    except ValueError:  # code written in C does not always tell
         return True
     return True

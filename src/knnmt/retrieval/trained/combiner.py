@@ -32,12 +32,12 @@ _MAX_DIM = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class CombinerRecord:
-    """What a combiner was trained for, and how well.
+    """What a combiner was trained for, and the result of its training.
 
     k, temperature, use_counts, segments: of the search whose neighbours it weighs; segments None for the whole store
     model, tokenizer: fingerprints; dim, transforms: of the store's keys
-    pairs: that it was trained on; updates: until the best one
-    losses: of the validation part, in nats a token: "alone", "fading", "trained"
+    pairs: number of training pairs; updates: number of updates up to the best one
+    losses: on the validation part, in nats per token: "alone", "fading", "trained"
     """
 
     method: str
@@ -58,20 +58,20 @@ class CombinerRecord:
         check(self.method in NETWORKS, f"there is no method {self.method!r}; the methods are {', '.join(NETWORKS)}")
         check(1 <= self.k <= MAX_K, f"k must lie between 1 and {MAX_K}, got {self.k}")
         check(1 <= self.dim <= _MAX_DIM, f"dim must lie between 1 and {_MAX_DIM}, got {self.dim}")
-        RetrievalConfig(self.k, 0.5, self.temperature)  # which knows what T can be
+        RetrievalConfig(self.k, 0.5, self.temperature)  # this checks T
         sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
         check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
 
 
 class TrainedCombiner:
-    """A network with what it was trained for, ready to look at the neighbours of a store."""
+    """A network with the record of its training, ready for the neighbours of a store."""
 
     def __init__(self, network: CombinerNetwork, record: CombinerRecord) -> None:
         self.network = network.eval()
         self.record = record
 
     def signature(self) -> str:
-        """What a published score must say of it: its weights and what they are for, by a digest."""
+        """Identifies it in published scores: a digest of its weights and its record."""
         file = combiner_file(Path(), self.record.method)
         return f"{self.record.method}/{file.digest(self.record, self.network)[:12]}"
 
@@ -84,7 +84,7 @@ class TrainedCombiner:
         return weights[:, :found], functional.logsigmoid(logits).masked_fill(nothing, float("-inf"))
 
     def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
-        """Settings with the k, T and search that it was trained for; those of them `given` must be the same."""
+        """Settings with the k, T and search that it was trained for; any of these in `given` must be equal."""
         record = self.record
         again = f"or train another: `knnmt train-combiner STORE --dev DEV --method {record.method}`"
         check(
@@ -115,16 +115,16 @@ class TrainedCombiner:
         )
 
     def write(self, store: Path) -> None:
-        """Put it beside the store in the place of an earlier one of its method, in one step."""
+        """Save it beside the store. It replaces an earlier combiner of its method in one step."""
         combiner_file(store, self.record.method).write(self.record, self.network)
 
     @classmethod
     def read(
         cls, store: Datastore, method: str, device: torch.device | str = "cpu", place: Path | None = None
     ) -> TrainedCombiner:
-        """The combiner of a store; one that was trained for another is refused.
+        """The combiner of a store; a combiner that was trained for another store is refused.
 
-        place: the directory that has it, by default the store's
+        place: the directory of the file, by default the store's
         """
         file = combiner_file(place or store.path, method)
         content, tensors = file.read()
@@ -132,7 +132,7 @@ class TrainedCombiner:
             record = as_record(CombinerRecord, content)
             if record.method != method:
                 raise ValueError(f"it is one of the method {record.method}")
-            file.require_fit(record, store)  # before a network is made as large as the record says
+            file.require_fit(record, store)  # before making a network of the size that the record says
             network = NETWORKS[method](record.k, record.dim)
             network.load_state_dict(dict(tensors))
         except (*UNREADABLE, SettingError) as error:
@@ -143,7 +143,7 @@ class TrainedCombiner:
 
 
 def combiner_file(store: Path, method: str) -> NetworkFile:
-    """Where the combiner of a method is kept in a store's directory."""
+    """The file of a method's combiner in a store's directory."""
     return NetworkFile(
         store / f"{method}.safetensors",
         "combiner",

@@ -1,12 +1,12 @@
-"""The networks of trained combiners: log-weights of neighbours, and the logit of λ, from what is `Seen`.
+"""The networks of trained combiners: log-weights of neighbours, and the logit of λ, from `Seen`.
 
 meta-k    Zheng et al. 2021, Adaptive kNN-MT: a mixture of p_kNN over k of 1, 2, 4, …; λ by a twin network
 robust    Jiang et al. 2022, Robust kNN-MT: weights corrected by what the model itself says of a neighbour's token,
           there and here; λ weighs how sure the memory is against how sure the model is
 kernel    Jiang et al. 2021, Kernel-Smoothed kNN-MT: T and λ from the state and its neighbours' keys
 
-As published, but that distances are measured in units that fit a store: divided by the T tuned for it, and as inputs
-normalised by the rows that were trained on.
+They are as published, except that distances have units that fit a store: they are divided by the T tuned for it, and
+normalised over the training rows if they are inputs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from knnmt.retrieval.trained.seen import BEST, Seen, distinct_counts
 
 WIDTH = 32
-_NEVER = -1e30  # a logarithm that is as good as -inf, with sound gradients
+_NEVER = -1e30  # a logarithm that has the effect of -inf, with finite gradients
 
 
 class CombinerNetwork(nn.Module):
-    """What all of them share.
+    """The common part of all networks.
 
-    k: neighbours a row; dim: of keys
-    temperature: T of equation 2, tuned
-    mean, scale: of the inputs, distances and counts of distinct tokens, (2k,); far: what stands for no distance
+    k: neighbours per row; dim: of keys
+    temperature: the tuned T of equation 2
+    mean, scale: of the inputs, distances and counts of distinct tokens, (2k,); far: replaces a missing distance
     """
 
     usual_k: ClassVar[int] = 8
@@ -48,7 +48,7 @@ class CombinerNetwork(nn.Module):
         self.register_buffer("temperature", torch.ones(1))
 
     def fit_inputs(self, seen: Seen, temperature: float) -> None:
-        """Take the units of inputs from rows that will be trained on."""
+        """Take the units of inputs from the training rows."""
         self.temperature.fill_(temperature)
         there = seen.distances_sq[seen.distances_sq.isfinite()]
         self.far.fill_(float(there.max()) if len(there) else 1.0)
@@ -62,17 +62,17 @@ class CombinerNetwork(nn.Module):
         return torch.cat([distances_sq, distinct_counts(seen.tokens, missing)], dim=1)
 
     def inputs(self, seen: Seen) -> Tensor:
-        """(rows, 2k): distances, and how many different tokens there are up to each neighbour."""
+        """(rows, 2k): distances, and the number of different tokens up to each neighbour."""
         return (self._raw(seen) - self.mean) * self.scale
 
     def nearness(self, seen: Seen) -> Tensor:
-        """-d²/T counted from the nearest, with the logarithms of counts, (rows, k); a large number below 0 for none."""
+        """-d²/T relative to the nearest, plus the logarithms of counts, (rows, k); very negative if missing."""
         near = (seen.distances_sq.amin(1, keepdim=True) - seen.distances_sq) / self.temperature
         near = near if seen.log_counts is None else near + seen.log_counts
         return near.masked_fill(seen.distances_sq.isinf(), _NEVER)
 
     def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        """Log-weights (rows, k), -inf where there is no neighbour, and the logit of λ (rows,)."""
+        """Log-weights (rows, k), -inf if there is no neighbour, and the logit of λ (rows,)."""
         raise NotImplementedError
 
 
@@ -138,7 +138,7 @@ class KernelSmoothed(CombinerNetwork):
         self.of_lambda = nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU(), nn.Linear(dim, 1))
 
     def fit_inputs(self, seen: Seen, temperature: float) -> None:
-        """And begin with a T that falls off with distance as -d²/T does near the usual distance."""
+        """Also begin with a T at which the weights fall with distance as -d²/T does near the usual distance."""
         super().fit_inputs(seen, temperature)
         nearest = seen.distances_sq[:, 0][seen.distances_sq[:, 0].isfinite()].sqrt()
         usual = max(float(nearest.median()) if len(nearest) else 1.0, 1e-3)

@@ -15,16 +15,16 @@ from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.step import Step
 
 LEAST = -30.0  # the smallest log-probability that a network is shown
-BEST = 8  # of the model's own probabilities, the highest
+BEST = 8  # how many of the model's highest probabilities are inputs
 
 
 class Seen(Protocol):
     """Some rows with their k nearest entries, nearest first.
 
-    distances_sq: (rows, k), infinite where there is no neighbour
-    tokens: (rows, k), whatever where there is none
-    log_counts: (rows, k), of how many entries each neighbour stands for, or None where each is for itself
-    queries: (rows, d), the states; keys: (rows, k, d), those of the neighbours, zeros where there is none
+    distances_sq: (rows, k), infinite if there is no neighbour
+    tokens: (rows, k), undefined if there is no neighbour
+    log_counts: (rows, k), of how many entries each neighbour stands for, or None if each stands for itself
+    queries: (rows, d), the states; keys: (rows, k, d), the neighbours' keys, zeros if there is no neighbour
     said_there: (rows, k), the model's log-probability of the neighbour's token at the entry's own state
     said_here: (rows, k), the same at the row's state
     best: (rows, 8), the highest log-probabilities of the model at the row's state, descending
@@ -49,7 +49,7 @@ class Seen(Protocol):
 
 
 class SeenInStep:
-    """The rows of a step. A store with fewer than k entries gives neighbours that are missing."""
+    """The rows of a step. If a store has fewer than k entries, the other neighbours are missing."""
 
     def __init__(self, step: Step, neighbours: Neighbours, k: int) -> None:
         self._step = step
@@ -88,7 +88,7 @@ class SeenInStep:
 
 
 def best_of(log_probabilities: Tensor) -> Tensor:
-    """(rows, vocabulary) -> (rows, 8), the highest, descending."""
+    """(rows, vocabulary) -> (rows, 8), the highest values, descending."""
     highest = log_probabilities.topk(min(BEST, log_probabilities.shape[1]), dim=1).values
     return torch.nn.functional.pad(highest, (0, BEST - highest.shape[1]), value=LEAST).clamp(min=LEAST)
 
