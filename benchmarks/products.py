@@ -2,8 +2,8 @@
 
     python benchmarks/products.py [--rows 1 5 16 40 80] [--times 10]
 
-There are so many weights of each shape that no cache holds them, as those of a model in a step. Each cell is how many
-times as fast as PyTorch the compiled product is, by the best of `--times` passes over all weights, in turns.
+There are so many weights of each shape that no cache holds them, as in a step of a model. Each cell says how many times
+as fast as PyTorch the compiled product is, by the best of `--times` passes over all weights, in turns.
 """
 
 from __future__ import annotations

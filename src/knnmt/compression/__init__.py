@@ -1,4 +1,4 @@
-"""Smaller stores from larger ones, and the large one stays as it was: PCA makes keys shorter, pruning makes them fewer.
+"""Makes smaller stores from larger ones, which stay as they are: PCA shortens the keys, pruning removes entries.
 
-`manifest.transforms` names what was done, in order. A new store appears whole or not at all.
+`manifest.transforms` names the transforms in order. A new store appears whole or not at all.
 """

@@ -1,7 +1,7 @@
-"""Shorter keys by principal component analysis (section 3.2 of the paper): fit by blocks, project, and keep how.
+"""Shortens keys by principal component analysis (section 3.2 of the paper), and saves the projection with the store.
 
-Covariances of blocks are merged as by Chan, Golub and LeVeque (1979), in float64: nothing large is subtracted from
-something as large, wherever the keys' mean lies.
+Covariances of blocks are merged by the method of Chan, Golub and LeVeque (1979), in float64. It never subtracts two
+large numbers of similar size, wherever the mean of the keys lies.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _BLOCK_ROWS = 8192
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyProjection:
-    """How keys were made shorter, and queries must be.
+    """The projection that shortened the keys. Queries must go through it, too.
 
     mean: (from_dim,) float32
     components: (from_dim, to_dim) float32, orthonormal columns
-    explained_variance: (to_dim,) float32, each component's part of the variance of the unreduced keys, falling
+    explained_variance: (to_dim,) float32, each component's share of the variance of the unreduced keys, largest first
     """
 
     mean: Tensor
@@ -42,7 +42,7 @@ class KeyProjection:
 
     @classmethod
     def of(cls, store: Datastore) -> KeyProjection | None:
-        """What queries of the model's dimension must go through to be searched in this store; None for nothing."""
+        """The projection that queries of the model's dimension need before a search in this store; None for none."""
         if store.projection is None:
             return None
         stored = store.projection
@@ -54,14 +54,14 @@ class KeyProjection:
         return found
 
     def __call__(self, queries: Tensor) -> Tensor:
-        """(rows, from_dim) -> (rows, to_dim) float32 on the queries' device; use `to` once, or every call copies."""
+        """(rows, from_dim) -> (rows, to_dim) float32 on the queries' device. Call `to` once, or every call copies."""
         return (queries.float() - self.mean.to(queries.device)) @ self.components.to(queries.device)
 
     def to(self, device: torch.device | str) -> KeyProjection:
         return KeyProjection(self.mean.to(device), self.components.to(device), self.explained_variance.to(device))
 
     def then(self, second: KeyProjection) -> KeyProjection:
-        """Both in one, this one first: ((x - m) C - n) D = (x - (m + C n)) C D, because C has orthonormal columns."""
+        """Both projections in one, this one first: ((x - m) C - n) D = (x - (m + C n)) C D, for orthonormal C."""
         return KeyProjection(
             self.mean + self.components @ second.mean,
             self.components @ second.components,
@@ -69,7 +69,7 @@ class KeyProjection:
         )
 
     def write(self, directory: Path) -> StoredFile:
-        """Put the projection among a store's files."""
+        """Write the projection into a store's directory."""
         arrays = {name: getattr(self, name).cpu().numpy() for name in PROJECTION_ARRAYS}
         return write_stored(directory / SEGMENTS, "projection.safetensors", arrays)
 
@@ -87,7 +87,7 @@ def fit(store: Datastore, dim: int, progress: EntryProgress = no_progress) -> Ke
 
 
 def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: EntryProgress = no_progress) -> KeyProjection:
-    """The same of keys that come in blocks (rows, from_dim); a FloatingPointError where one is no finite number."""
+    """As `fit`, for keys that come in blocks (rows, from_dim). FloatingPointError if a key is not finite."""
     count = 0
     mean = np.zeros(from_dim)
     scatter = np.zeros((from_dim, from_dim))
@@ -105,21 +105,21 @@ def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: EntryPr
     variances, axes = np.linalg.eigh(scatter)
     variances, axes = variances[::-1].clip(min=0), axes[:, ::-1]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(mean))] < 0, -1, 1)
-    explained = variances / (variances.sum() or 1)  # keys that are all the same do not vary at all
+    explained = variances / (variances.sum() or 1)  # the variance is 0 if all keys are equal
     return KeyProjection(*(_float32(array) for array in (mean, axes[:, :dim], explained[:dim])))
 
 
 def _float32(array: Array) -> Tensor:
-    return torch.from_numpy(np.array(array, np.float32, order="C"))  # a copy: mapped files cannot be written
+    return torch.from_numpy(np.array(array, np.float32, order="C"))  # a copy, because memory-mapped files are read-only
 
 
 def reduce(
     store: Datastore, output: Path, dim: int, progress: EntryProgress = no_progress
 ) -> tuple[Datastore, KeyProjection]:
-    """Make a store at `output` whose keys are the first `dim` principal components of this one's, and say how.
+    """Make a store at `output` whose keys are the first `dim` principal components; return it with its projection.
 
-    `progress` is called with how many keys were read; in the end each was read twice, to fit and to project. Reduced
-    keys can be reduced again: the new store's projection is then that of both steps.
+    `progress` receives the number of keys read. Each key is read twice: to fit and to project. Reduced keys can be
+    reduced again: the new store's projection then combines both steps.
     """
     with making(store, output) as directory:
         step = fit(store, dim, progress)
@@ -134,7 +134,7 @@ def _projected(store: Datastore, projection: KeyProjection, progress: EntryProgr
     read = store.manifest.live_entries
     for segment in store.segments:
         arrays = without_removed(segment)
-        with np.errstate(over="ignore"):  # said below
+        with np.errstate(over="ignore"):  # checked below
             keys = projection(_float32(arrays["keys"])).numpy().astype(store.manifest.key_dtype)
         if not np.isfinite(keys).all():
             raise SettingError(

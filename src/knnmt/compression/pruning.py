@@ -1,10 +1,10 @@
-"""Fewer entries, by merging or by what the model knows.
+"""Removes entries: by merging them, or because the model knows them already.
 
 Greedy merging (section 3.1 of the paper): close entries with the same value become one. Entries are visited in random
-order; each removes those of its k nearest neighbours that have its value, and stands for them from then on. An entry
-that stands for others is never removed, so nothing is merged over more than one step.
+order. Each entry removes those of its k nearest neighbours that have the same value, and stands for them from then on.
+An entry that stands for others is never removed, so there are no chains of merged entries.
 
-PLAC (Zhu et al. 2023): entries go where the model is right by itself, there and at the k nearest.
+PLAC (Zhu et al. 2023): an entry is removed if the model alone is right at that entry and at its k nearest neighbours.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _BLOCK_ROWS = 1024
 _VISITED_TOGETHER = 1 << 16
 
 Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-"""Queries (rows, dim) float32 and k -> squared distances (rows, k) and entry ids (rows, k) int64, -1 where none."""
+"""Queries (rows, dim) float32 and k -> squared distances (rows, k) and entry ids (rows, k) int64; -1 means none."""
 
 
 def prune(
     store: Datastore, output: Path, search: Search, k: int = 2, seed: int = 0, progress: EntryProgress = no_progress
 ) -> Datastore:
-    """Make a store at `output` in which every entry stands for those that were merged into it (its count).
+    """Make a store at `output` in which every entry stands for the entries that were merged into it (its count).
 
-    search: finds the nearest of this store's entries that were not removed
-    k: how many neighbours an entry looks at, itself not counted
-    progress: called with how many entries were searched for
+    search: finds the nearest live entries of this store
+    k: the number of neighbours that an entry looks at, without itself
+    progress: receives the number of entries whose neighbours were searched
     """
     check(k >= 1, f"k must be at least 1, got {k}")
     check(seed >= 0, f"seed must not be negative, got {seed}")
@@ -60,8 +60,8 @@ def prune_known(
 ) -> Datastore:
     """Make a store at `output` without the entries that tell the model nothing (PLAC, Zhu et al. 2023).
 
-    An entry goes where the model's first choice is right at its own state and at those of its k nearest: there it
-    translates as well by itself. Nothing stands for what goes. Arguments as for `prune`.
+    An entry is removed if the model's first choice is right at the entry and at its k nearest neighbours: there the
+    model needs no help. No other entry stands for a removed one. Arguments as for `prune`.
     """
     check(k >= 1, f"k must be at least 1, got {k}")
     require_scores(store)
@@ -78,14 +78,14 @@ def prune_known(
 def known(neighbours: Array, right: Array) -> Array:
     """(entries,) bool, whether the model is right at an entry and at all its neighbours.
 
-    neighbours: (entries, k), -1 where there are none; right: (entries,) bool, at each entry
+    neighbours: (entries, k), -1 for none; right: (entries,) bool, whether the model is right at each entry
     """
     found: Array = right & (right[neighbours] | (neighbours < 0)).all(axis=1)
     return found
 
 
 def require_scores(store: Datastore) -> None:
-    """Refuse a store whose entries do not say how likely the model found them."""
+    """Refuse a store whose entries lack the model's own probabilities."""
     if any(name not in segment.arrays for segment in store.segments for name in SCORES):
         raise SettingError(
             f"{store.path}: lacks the model's own probabilities of its entries, because an earlier version built "
@@ -101,7 +101,7 @@ def _copy_projection(store: Datastore, directory: Path) -> None:
 
 
 def nearest(store: Datastore, search: Search, k: int, progress: EntryProgress = no_progress) -> Array:
-    """(live entries, k) int64: each entry's nearest others, as places among the live entries, -1 where none."""
+    """(live entries, k) int64: each entry's nearest neighbours, as positions among the live entries, -1 for none."""
     blocks = []
     live_ids = []
     done = 0
@@ -119,7 +119,7 @@ def nearest(store: Datastore, search: Search, k: int, progress: EntryProgress = 
 
 
 def _without_itself(found: Array, ids: Array) -> Array:
-    """(rows, k + 1) -> (rows, k). Among more than k equal keys an entry may not find itself: then the last one goes."""
+    """(rows, k + 1) -> (rows, k). If more than k keys are equal, an entry may not find itself: then drop the last."""
     itself = found == ids[:, None]
     itself[:, -1] |= ~itself.any(axis=1)
     others: Array = found[~itself].reshape(len(found), -1)
@@ -127,17 +127,17 @@ def _without_itself(found: Array, ids: Array) -> Array:
 
 
 def merge(neighbours: Array, values: Array, seed: int) -> Array:
-    """Decide what is merged into what.
+    """Decide which entries are merged, and into which.
 
-    neighbours: (entries, k) the entries nearest to each, itself left out, -1 where there are none
+    neighbours: (entries, k) the nearest neighbours of each entry, without itself, -1 for none
     values: (entries,)
-    returns: (entries,) int64, the entry that each one is merged into, -1 where it stays
+    returns: (entries,) int64, the entry that each one is merged into, -1 if it stays
     """
     candidates = np.where(values[neighbours] == values[:, None], neighbours, -1)
     order = np.random.default_rng(seed).permutation(len(values))
     absorber = [-1] * len(values)
     absorbs = bytearray(len(values))
-    for start in range(0, len(order), _VISITED_TOGETHER):  # plain lists are fastest, and small ones enough
+    for start in range(0, len(order), _VISITED_TOGETHER):  # plain lists are fastest, and small ones suffice
         visited = order[start : start + _VISITED_TOGETHER]
         for entry, near in zip(visited.tolist(), candidates[visited].tolist(), strict=True):
             if absorber[entry] >= 0:
@@ -150,7 +150,7 @@ def merge(neighbours: Array, values: Array, seed: int) -> Array:
 
 
 def _of_live_entries(store: Datastore) -> tuple[Array, Array]:
-    """Values and counts of all entries not removed, (live entries,) int32 each."""
+    """Values and counts of all live entries, (live entries,) int32 each."""
     values, counts = [], []
     for segment in store.segments:
         live = segment.live_entries()
@@ -166,9 +166,9 @@ def _first_choices(store: Datastore) -> Array:
 
 
 def _kept(store: Datastore, stays: Array, counts: Array | None) -> Iterator[dict[str, Array]]:
-    """The arrays of every segment with those entries alone that stay. Sentences stay whole, even without entries.
+    """The arrays of every segment with only the entries that stay. All sentences stay, even without entries.
 
-    counts: (live entries,), or None where they stay as they are
+    counts: (live entries,) the new counts, or None to keep the old ones
     """
     first = 0
     for segment in store.segments:

@@ -1,6 +1,6 @@
-"""What all transforms share: reading the live keys of a store in blocks, and making a new store in one step.
+"""The common part of all transforms: they read the live keys of a store in blocks, and publish a new store in one step.
 
-If interrupted, it leaves at most `OUTPUT.making/`; the next run empties it and starts over.
+An interrupted transform leaves at most `OUTPUT.making/`. The next run empties that directory and starts over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from knnmt.errors import DatastoreError, InputError
 
 
 def key_blocks(store: Datastore, rows: int) -> Iterator[tuple[Array, Array]]:
-    """Entry ids (at most `rows`,) int64 and keys (as many, dim) as stored, of all entries not removed, in order."""
+    """The live entries in order, in blocks: entry ids (n,) int64 and keys (n, dim) as stored; n is at most `rows`."""
     first = 0
     for segment in store.segments:
         live = np.flatnonzero(segment.live_entries())
@@ -36,17 +36,17 @@ def key_blocks(store: Datastore, rows: int) -> Iterator[tuple[Array, Array]]:
 
 @contextmanager
 def making(store: Datastore, output: Path) -> Iterator[Path]:
-    """An empty directory, locked, to make `output` in from `store`. If that fails, nothing is left behind."""
+    """An empty, locked directory in which to make `output` from `store`. If that fails, nothing is left behind."""
     if not store.manifest.live_entries:
         raise InputError(f"{store.path}: has no entries left to make a store from")
     empty = replace(store.manifest, segments=(), projection=None)
     with new_store(output, "making") as directory:
         try:
             _empty(directory, empty)
-            write_settings(directory, **read_settings(store.path))  # they fit the new store about as well
+            write_settings(directory, **read_settings(store.path))  # the settings fit the new store about as well
             yield directory
         except BaseException:
-            with suppress(DatastoreError, OSError):  # what is not ours stays, and so does the directory then
+            with suppress(DatastoreError, OSError):  # files that are not ours stay, and then so does the directory
                 _empty(directory, empty)
                 (directory / "lock").unlink(missing_ok=True)
                 (directory / SEGMENTS).rmdir()
@@ -62,9 +62,9 @@ def _empty(directory: Path, empty: Manifest) -> None:
 def publish(
     directory: Path, output: Path, manifest: Manifest, transform: str, parts: Iterable[dict[str, Array]]
 ) -> Datastore:
-    """Write the arrays of segments that `parts` gives, then make the directory the store at `output`.
+    """Write the segments whose arrays `parts` yields, then make the directory the store at `output`.
 
-    manifest: what the store will be, apart from its segments and the transform's name
+    manifest: the manifest of the new store, still without its segments and the transform's name
     """
     segments = tuple(
         write_segment(directory / SEGMENTS, f"{number:05d}-{transform.partition(':')[0]}.safetensors", arrays)

@@ -19,14 +19,14 @@ def align(
     target_lengths: Sequence[int] | NDArray[np.int64],
     frame: Collection[int],
 ) -> Tensor:
-    """(sentences, target): for each target token the place of its source token; padded places hold no meaning.
+    """(sentences, target): for each target token the position of its source token; padding has no meaning.
 
     cross_attention (sentences, target, source), as `knnmt.engine.forced.force` gives it
-    frame: the source tokens that are no text, which every sentence has: the end, language codes
+    frame: the source tokens that every sentence has and that are not text: the end token, language codes
 
-    A token comes from what the last layer attends to most in the step that puts it out. `docs/fast.md` compares other
-    layers, the step that takes the token as input, and an aligner. Models rest their attention on the frame: no
-    word comes from there; only the end of a target aligns with the last token of its source.
+    A target token is aligned with the source token that the last layer attends to most in the step that predicts it.
+    `docs/fast.md` compares other layers, the step that takes the token as input, and an aligner. Models rest attention
+    on the frame, so no word is aligned with it; only the end of a target aligns with the last token of its source.
     """
     device = cross_attention.device
     rows = Rows.of(sources)

@@ -1,7 +1,7 @@
-"""Attention on a GPU by kernels that take any shape.
+"""Attention on a GPU with kernels that accept any shape.
 
-PyTorch prefers cuDNN on some GPUs, and cuDNN makes a plan for every shape that it has not met, which takes some 20 ms.
-Most batches have shapes of their own, and so have the steps of a search that is not recorded.
+PyTorch prefers cuDNN on some GPUs, and cuDNN makes a plan for every new shape, which takes about 20 ms. Most batches
+have a shape of their own, and so do the steps of a search that is not recorded.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import contextmanager
 import torch
 
 _lock = threading.Lock()
-_inside = 0  # how many are in `any_shape` now, of those that have begun since cuDNN was allowed
+_inside = 0  # callers inside `any_shape` now, not counting those that found cuDNN switched off by others
 
 
 @contextmanager
 def any_shape(device: torch.device) -> Iterator[None]:
-    """Do without cuDNN's attention meanwhile, which PyTorch lets a process switch only as a whole."""
+    """Switch cuDNN's attention off inside the context. PyTorch can only switch it for the whole process."""
     global _inside
     if device.type != "cuda":
         yield

@@ -1,4 +1,4 @@
-"""The switches by which one transformer serves several families of checkpoints, and how a config is read into them."""
+"""The switches with which one transformer runs several families of checkpoints, and how a config sets them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from knnmt.records import as_type, shown
 Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "fairseq", "learned"]
 
-_MAX_SIZE = 1 << 16  # of anything that config.json counts: positions, dimensions, layers
+_MAX_SIZE = 1 << 16  # the largest number of positions, dimensions or layers that config.json may state
 _ACTIVATION_NAMES: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A family's reading of `config.json`. Sizes that the weights themselves tell are not repeated here.
+    """A family's reading of `config.json`. It leaves out the sizes that the weights show.
 
     norm_first: layer norm before each block (pre-norm) instead of after the residual sum (post-norm)
     final_norm: one more layer norm after the last layer of encoder and decoder
     embedding_norm: a layer norm on the embedded input
     positions: how the position table is made when the checkpoint does not hold it
     position_offset: row of the position table that belongs to the first token
-    tied: source embedding, target embedding and output projection are one table, under whichever name the file has it
-    output: what the output projection is called where the file has one of its own
+    tied: source embedding, target embedding and output projection are one table, whatever its name in the file
+    output: name of the output projection in files that have a separate one
     """
 
     family: str
@@ -50,9 +50,9 @@ class Architecture:
 
 
 def read_architecture(config: Mapping[str, Any], family: str, positions: PositionKind, **switches: Any) -> Architecture:
-    """What all families write alike into `config.json`, under its names of today or of old, with a family's switches.
+    """Read the fields of `config.json` that all families share, by their current or old names, and add the switches.
 
-    A name that is missing raises KeyError, and one that says something impossible ValueError.
+    A missing field raises KeyError; an impossible value raises ValueError.
     """
     activation = as_type(str, config.get("activation_function", "gelu"), "activation_function")
     if activation not in _ACTIVATION_NAMES:
@@ -77,7 +77,7 @@ def read_architecture(config: Mapping[str, Any], family: str, positions: Positio
 
 
 def read_size(config: Mapping[str, Any], name: str, old_name: str = "", least: int = 1) -> int:
-    """A number that says how large something is; ValueError where it is none, or more than any model has."""
+    """A size from the config; ValueError if it is not a number, or larger than any model has."""
     name = old_name if name not in config and old_name in config else name
     size: int = as_type(int, config[name], name)
     if not least <= size <= _MAX_SIZE:

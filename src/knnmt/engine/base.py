@@ -1,8 +1,8 @@
-"""What decoding and the datastore need from a frozen model, whatever its implementation.
+"""The interface that decoding and the datastore need from a frozen model.
 
 A batch has `sentences`; each sentence has `width` rows (its beams). A step takes `m >= 1` new tokens per row and
-returns the decoder's output representation of each: the input of the output projection, which is also the datastore's
-key.
+returns the decoder's output representation of each token. This is the input of the output projection, and also the key
+of the datastore.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from knnmt.config import DecodingConfig
 from knnmt.engine.language_codes import Languages
 from knnmt.engine.tokenizer import Tokenizer
 
-if TYPE_CHECKING:  # what only looks at stores and checkpoints need not wait for PyTorch
+if TYPE_CHECKING:  # code that only inspects stores and checkpoints need not import PyTorch
     import torch
     from torch import Tensor
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # what only looks at stores and checkpoints need not wait for
 class EncodedSources:
     """Encoder output of a batch.
 
-    states: (sentences, source, dim); padded positions hold no meaning
-    lengths: real tokens of each sentence, known to the host
+    states: (sentences, source, dim); padding has no meaning
+    lengths: number of tokens of each sentence without padding, known to the host
     """
 
     states: Tensor
@@ -43,22 +43,22 @@ class DecoderState(Protocol):
 
     @property
     def lengths(self) -> Tensor:
-        """(sentences, width): tokens that each row has consumed."""
+        """(sentences, width): the number of tokens that each row has consumed."""
 
     def widen(self, width: int) -> None:
-        """Give every sentence `width` rows, each continuing from its single row."""
+        """Give every sentence `width` rows, each a continuation of its single row."""
 
     def reorder(self, parents: Tensor) -> None:
         """parents (sentences, width): row w of a sentence goes on from its row parents[:, w]."""
 
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was; those not named leave the batch."""
+        """The new sentence i is the old sentences[i]; all others leave the batch."""
 
     def cut_back(self, lengths: Tensor) -> None:
-        """lengths (sentences, width): forget each row's tokens after the first `lengths`."""
+        """lengths (sentences, width): keep the first `lengths` tokens of each row and forget the rest."""
 
     def compact(self) -> None:
-        """Give back room that no row can see any more. Changes no result; may wait for the device."""
+        """Free the memory that no row can see any more. This changes no result; it may wait for the device."""
 
 
 State = TypeVar("State", bound=DecoderState)
@@ -76,8 +76,8 @@ class Fingerprint:
 class SpecialTokens:
     """Ids that decoding needs to know.
 
-    target_code: the language code that comes first in every target. It is told, not predicted: texts that are encoded
-        do not have it, forced passes put it in, and a search is forced to begin with it.
+    target_code: the language code that comes first in every target. It is given, not predicted: encoded texts do not
+        contain it, forced passes insert it, and a search must begin with it.
     """
 
     end: int
@@ -87,7 +87,7 @@ class SpecialTokens:
 
     @property
     def beginning(self) -> tuple[int, ...]:
-        """What a decoder is fed before the first token of a text."""
+        """The tokens that a decoder receives before the first token of a text."""
         return (self.decoder_start,) if self.target_code is None else (self.decoder_start, self.target_code)
 
 
@@ -107,25 +107,25 @@ class Engine(Protocol[State]):
 
     @property
     def max_positions(self) -> int:
-        """Longest source or target, in tokens."""
+        """The largest length of a source or target, in tokens."""
 
     @property
     def device(self) -> torch.device: ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """What representations are in."""
+        """The type of the representations."""
 
     @property
     def computes_in(self) -> str:
-        """The name of the type that products are computed in: that of `dtype`, or "int8"."""
+        """The name of the type in which products are computed: that of `dtype`, or "int8"."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...
 
     @property
     def languages(self) -> Languages:
-        """What it translates from and to, as far as that is known."""
+        """The languages that it translates between, as far as they are known."""
 
     @property
     def fingerprint(self) -> Fingerprint: ...
@@ -138,13 +138,13 @@ class Engine(Protocol[State]):
         """The search settings that the checkpoint asks for."""
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
-        """The same model told other languages, by tags or its own codes. It shares the weights, and costs nothing.
+        """The same model set to other languages, by tags or by its own codes. It shares the weights and costs nothing.
 
-        SettingError for languages that it does not translate between.
+        SettingError for languages that the model does not translate between.
         """
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        """Run the encoder over token ids, each sentence ending in its end token."""
+        """Run the encoder over token ids. Each sentence ends in the end token."""
 
     def start(self, encoded: EncodedSources) -> State:
         """A decoder state of width 1 that has consumed nothing."""
@@ -152,7 +152,7 @@ class Engine(Protocol[State]):
     def step(self, state: State, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
         """tokens (sentences, width, m) -> representations (sentences, width, m, dim), without host synchronisation.
 
-        A list given as `cross_attention` receives that of the last layer, averaged over heads:
+        A list given as `cross_attention` receives the attention of the last layer to the source, averaged over heads:
         (sentences, width, m, source).
         """
 

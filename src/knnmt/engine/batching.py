@@ -1,4 +1,4 @@
-"""Groups segments of similar length, and closes the gaps that finished ones leave."""
+"""Groups segments of similar length into batches, and closes the gaps that finished segments leave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knnmt.config import BatchingConfig
 
 
 def batches_by_length(lengths: Sequence[int] | NDArray[np.int64], config: BatchingConfig) -> list[list[int]]:
-    """Indices grouped into batches, longest first, so that a lack of memory shows at once."""
+    """Indices grouped into batches, longest first, so that a lack of memory shows in the first batch."""
     order: list[int] = np.argsort(-np.asarray(lengths, np.int64), kind="stable").tolist()
     batches: list[list[int]] = []
     while order:
@@ -24,7 +24,7 @@ def batches_by_length(lengths: Sequence[int] | NDArray[np.int64], config: Batchi
 
 
 def with_gaps_filled(open_: Sequence[int]) -> list[int]:
-    """The same places, arranged so that as few as possible move: those at the end fill the gaps of those that left."""
+    """The same places with as few moves as possible: the last ones fill the gaps that finished ones left."""
     count = len(open_)
     staying = {place for place in open_ if place < count}
     movers = iter([place for place in open_ if place >= count])

@@ -1,6 +1,6 @@
-"""The blocks that a transformer is made of, from a checkpoint's weights: embeddings, encoder and decoder layers.
+"""The blocks of a transformer, made from a checkpoint's weights: embeddings, encoder and decoder layers.
 
-Queries, keys and values of self-attention are one product, and the beams of a sentence attend together.
+One product computes queries, keys and values of self-attention, and the beams of a sentence attend together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sinusoidal_positions(count: int, dim: int) -> Tensor:
 def fairseq_positions(count: int, dim: int) -> Tensor:
     """(count, dim): fairseq's sinusoids, of which the slowest turns 10000 times slower than the fastest.
 
-    In float32 from the start, as those models saw them: far positions would come out 1e-4 apart otherwise.
+    They are computed in float32 from the start, as in training: otherwise far positions would differ by 1e-4.
     """
     half = dim // 2
     frequency = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000) / (half - 1)))
@@ -38,8 +38,8 @@ def fairseq_positions(count: int, dim: int) -> Tensor:
     return torch.cat([angle.sin(), angle.cos(), torch.zeros(count, dim % 2)], dim=1)
 
 
-# Names under which files hold a table that is tied; where only source and target are apart, the target's comes first.
-# A table of one's own goes before them: what the file keeps apart is apart, whatever the config says of ties.
+# Names of a tied table in the files. If source and target have separate tables, the target's name comes first.
+# A separate table takes precedence: tables that the file keeps apart are not tied, whatever the config says.
 TIED = (
     "model.decoder.embed_tokens.weight",
     "model.shared.weight",
@@ -52,7 +52,7 @@ _POSITION_TABLES = {"sinusoidal": sinusoidal_positions, "fairseq": fairseq_posit
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """Token and position embeddings, the tokens' scaled beforehand."""
+    """Token and position embeddings. The token embeddings are scaled in advance."""
 
     tokens: Tensor
     positions: Tensor
@@ -126,7 +126,7 @@ class DecoderLayer:
 
     @classmethod
     def of(cls, weights: Weights, name: str, shape: Architecture) -> DecoderLayer:
-        """In int8 with two digits a number: what comes out is compared with keys, which are in float32."""
+        """In int8, each number has two digits, because the output is compared with keys in float32."""
         return cls(
             heads=shape.decoder_heads,
             self_in=_square(weights, shape, *(f"{name}.self_attn.{part}_proj" for part in "qkv"), fine=True),
@@ -149,7 +149,7 @@ class DecoderLayer:
         cross_mask: Tensor | None,
         cross_attention: list[Tensor] | None,
     ) -> Tensor:
-        """x (sentences * new tokens, dim); slots (sentences, seen, 2, heads, head_dim), those of `new` to be filled."""
+        """x (sentences * new tokens, dim); slots (sentences, seen, 2, heads, head_dim): it fills those of `new`."""
         shape = (slots.shape[0], new.mask.shape[2], -1, self.heads, slots.shape[-1])
 
         def self_attention(x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ _HUB_FILES = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.model
 
 
 class NamedByStore(str):
-    """The name of a model as a store has it: nobody here typed it, so nothing is fetched for it."""
+    """The name of a model that comes from a store. No user typed it, so nothing is downloaded for it."""
 
     __slots__ = ()
 
@@ -38,10 +38,10 @@ class NamedByStore(str):
 def find_checkpoint(model: str | Path) -> Path:
     """The directory of a shipped model, a local directory, or a Hugging Face name (fetched once, then kept).
 
-    What a store names must be here already, in the hub's cache at most: a file that came from elsewhere opens no
-    connection.
+    A model that a store names must be on this machine already, for instance in the hub's cache: a file from elsewhere
+    must not cause a network connection.
     """
-    if model in shipped_models():  # a directory of the same name is reached as ./NAME
+    if model in shipped_models():  # write ./NAME for a directory of the same name
         return MODELS_DIRECTORY / str(model)
     if isinstance(model, NamedByStore):
         return _find_here(model)
@@ -60,7 +60,7 @@ def find_checkpoint(model: str | Path) -> Path:
 
 def _find_here(name: NamedByStore) -> Path:
     """A checkpoint on this machine."""
-    elsewhere = name.startswith(("//", "\\\\"))  # where Windows would send its user's credentials
+    elsewhere = name.startswith(("//", "\\\\"))  # Windows would send the user's credentials there
     if not elsewhere and (directory := Path(name).expanduser()).is_dir():
         return directory
     advice = "Give the directory where it is now: --model DIRECTORY."
@@ -69,7 +69,7 @@ def _find_here(name: NamedByStore) -> Path:
             from huggingface_hub import snapshot_download
 
             return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
-        except (ImportError, ValueError, OSError):  # not installed; no name of the hub; not in its cache
+        except (ImportError, ValueError, OSError):  # hub package not installed; not a hub name; not in the cache
             advice = f"If you trust that name, give it yourself: --model {shlex.quote(name)}; or --model DIRECTORY."
     raise ModelNotFoundError(
         f"the store was built with the model {str(name)!r}, which is not on this machine; knnmt does not download a "
@@ -127,7 +127,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_tokenizer_config(directory: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`tokenizer_config.json` where there is one; older checkpoints name the tokenizer's class in `config.json`."""
+    """`tokenizer_config.json` if there is one; older checkpoints name the tokenizer's class in `config.json`."""
     path = directory / "tokenizer_config.json"
     older = {"tokenizer_class": config.get("tokenizer_class")}
     found = {**older, **(read_json(path) if path.is_file() else {})}
@@ -142,7 +142,7 @@ def read_tokenizer_config(directory: Path, config: Mapping[str, Any]) -> Mapping
 def load_tensors(directory: Path) -> Mapping[str, Tensor]:
     """All weights of a checkpoint; nothing in the files is executed.
 
-    Files that were saved without the output projection, as facebook/bart-large was, lack the prefix "model.".
+    In files saved without the output projection, such as facebook/bart-large, names lack the prefix "model.".
     """
     tensors = _load_files(directory)
     if any(name.startswith("model.") for name in tensors):
@@ -159,7 +159,7 @@ def _load_files(directory: Path) -> Mapping[str, Tensor]:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """The files that make up a model, and not what else training may have left beside them."""
+    """The files of the model's weights, without other files that training may have left beside them."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (directory / name).is_file():
             return [directory / name]
@@ -193,7 +193,7 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
 def _load_torch(path: Path) -> dict[str, Tensor]:
     import torch
 
-    if torch.__version__ < "2.6":  # before, what was said to be weights alone could still run code (CVE-2025-32434)
+    if torch.__version__ < "2.6":  # older versions can run code even with weights_only (CVE-2025-32434)
         raise CheckpointError(
             f"{path}: needs PyTorch 2.6 or newer; this is {torch.__version__}, which would run code in such files. "
             f"Upgrade PyTorch, or convert the checkpoint to model.safetensors."
@@ -215,7 +215,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab*", "merges.txt"
 
 
 def fingerprint(directory: Path) -> Fingerprint:
-    """What a checkpoint is, independent of where it lies."""
+    """The identity of a checkpoint, independent of its location."""
     tokenizer = sorted({path for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)})
     return Fingerprint(
         model=_sha256([directory / "config.json", *_weight_files(directory)]), tokenizer=_sha256(tokenizer)
@@ -235,7 +235,7 @@ def _sha256(paths: list[Path]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Generation:
-    """What decoding here reads of the generation settings; a null says nothing."""
+    """The generation settings that decoding here reads; a null counts as not set."""
 
     eos_token_id: int | tuple[int, ...] | None = None
     decoder_start_token_id: int | tuple[int, ...] | None = None
@@ -263,7 +263,7 @@ class _Generation:
 
 
 def special_tokens(directory: Path, config: Mapping[str, Any]) -> SpecialTokens:
-    """Ids of the tokens that decoding needs: the generation settings' where they say, else those of `config.json`."""
+    """Ids of the tokens that decoding needs, from the generation settings, or else from `config.json`."""
     asked, older = (_Generation.of(directory, each) for each in (generation_json(directory, config), config))
 
     def token(name: str) -> int | None:
@@ -284,7 +284,7 @@ def generation_json(directory: Path, config: Mapping[str, Any]) -> Mapping[str, 
     return read_json(path) if path.is_file() else config
 
 
-# Generation settings that change the hypotheses, with the value that leaves them alone.
+# Generation settings that change the hypotheses, each with the value that has no effect.
 _NOT_DONE = {
     "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0,
@@ -301,7 +301,7 @@ _NOT_DONE = {
 
 
 def generation_settings(directory: Path, config: Mapping[str, Any], positions: int) -> DecodingConfig:
-    """What the checkpoint asks of the search; positions are as many as the model has."""
+    """The search settings that the checkpoint asks for; `positions` is the number of positions of the model."""
     asked = generation_json(directory, config)
     end = special_tokens(directory, config).end
     for name, neutral in _NOT_DONE.items():

@@ -1,7 +1,7 @@
-"""A step of the decoder in compiled code: the layers of `transformer` for a few new tokens a row, in one call.
+"""A step of the decoder in compiled code: one call runs the layers of `transformer` for a few new tokens per row.
 
-It serves what most decoding is: a CPU, few tokens a row, and nobody who asks for attention weights. Weights are in
-float32 or in int8; whatever else is left to PyTorch.
+It serves the usual case of decoding: a CPU, few new tokens per row, no attention weights requested, and model weights
+in float32 or int8. PyTorch does everything else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from knnmt.engine.state import StateInTurn, TransformerState
 from knnmt.errors import InputError
 from knnmt.native import library
 
-MAX_TOGETHER = 16  # new tokens of a row: of more, PyTorch's products are as fast, and its attention is faster
+MAX_TOGETHER = 16  # new tokens per row: for more, PyTorch's products are as fast, and its attention is faster
 
 
 class _Layer(ctypes.Structure):
@@ -58,7 +58,7 @@ class _State(ctypes.Structure):
 
 
 class CompiledDecoder:
-    """The decoder's layers; what they are made of is kept here."""
+    """The decoder's layers. This object keeps their tensors alive."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class CompiledDecoder:
     def of(
         cls, shape: Architecture, embedding: Embedding, layers: Sequence[DecoderLayer], last_norm: Norm | None
     ) -> CompiledDecoder | None:
-        """For these layers, or None: nothing was compiled, or not for all of their products, or not all are alike."""
+        """The decoder of these layers. None if not all of their products are compiled, or if the layers differ."""
         native = library()
         projections = [
             (
@@ -131,7 +131,7 @@ class CompiledDecoder:
         return self._run(state, shape, tokens, lengths.data_ptr(), state.visible.data_ptr(), None)
 
     def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
-        """tokens (rows,), those of a sentence one after the other, as many of each as turns has -> (rows, dim)"""
+        """tokens (rows,): turns[i] tokens of sentence i, sentence after sentence -> representations (rows, dim)"""
         sentences = len(state.lengths)
         if len(turns) != sentences or min(turns) < 0 or sum(turns) != len(tokens):
             raise ValueError(f"expected tokens of {sentences} sentences, got {list(turns)} and {len(tokens)} tokens")
@@ -149,7 +149,7 @@ class CompiledDecoder:
         visible: int | None,
         turns: int | None,
     ) -> Tensor:
-        """shape: sentences, width, together and used of `_State`"""
+        """shape: the fields sentences, width, together and used of `_State`"""
         cross = (ctypes.c_void_p * len(state.cross))(*(each.data_ptr() for each in state.cross))
         of_state = _State(
             *shape,

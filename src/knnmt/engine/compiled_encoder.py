@@ -1,6 +1,6 @@
-"""The encoder in compiled code: the layers of `transformer` for all sentences in one call, without their padding.
+"""The encoder in compiled code: one call runs the layers of `transformer` for all sentences, without padding.
 
-It serves a CPU with weights in float32 or in int8; whatever else is left to PyTorch.
+It serves a CPU with weights in float32 or int8. PyTorch does everything else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Encoder(ctypes.Structure):
 
 
 class CompiledEncoder:
-    """The encoder's layers, and what makes the decoder's keys and values of states; their parts are kept here."""
+    """The encoder's layers, and the projections from states to the decoder's keys and values. It keeps them alive."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class CompiledEncoder:
         matrices: tuple[list[list[Matrix]], list[list[Matrix]]],
         last_norm: Norm | None,
     ) -> None:
-        """matrices: of the encoder's layers, and the one of each of the decoder's"""
+        """matrices: those of the encoder's layers, and one for each of the decoder's layers"""
         self._native = native
         self._dim = shape.dim
         self._kept = (embedding, layers, last_norm)
@@ -97,7 +97,7 @@ class CompiledEncoder:
         last_norm: Norm | None,
         decoder: Sequence[DecoderLayer],
     ) -> CompiledEncoder | None:
-        """For these layers, or None: nothing was compiled, or not for all of their products, or not all are alike."""
+        """The encoder of these layers. None if not all of their products are compiled, or if the layers differ."""
         native = library()
         dim = shape.dim
         projections = [
@@ -110,7 +110,7 @@ class CompiledEncoder:
         return cls(native, shape, embedding, layers, (mine, decoders), last_norm)
 
     def states(self, sources: Rows) -> Tensor:
-        """(sentences, longest, dim), zeros where a sentence is shorter"""
+        """(sentences, longest, dim), with zeros as padding"""
         lengths, longest = sources.lengths, sources.longest
         tokens = np.ascontiguousarray(sources.numbers, np.int64)
         states = torch.empty((len(sources), longest, self._dim))
@@ -123,7 +123,7 @@ class CompiledEncoder:
         return states
 
     def source_attention(self, states: Tensor, lengths: Sequence[int], heads: int) -> list[Tensor]:
-        """Each layer's keys and values, (sentences, longest, 2, heads, head_dim), of states of sentences so long."""
+        """Each layer's keys and values, (sentences, longest, 2, heads, head_dim), from states of these lengths."""
         sentences, longest, dim = states.shape
         if dim != self._dim or len(lengths) != sentences or not all(0 <= length <= longest for length in lengths):
             raise ValueError(

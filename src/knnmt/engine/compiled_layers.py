@@ -1,4 +1,4 @@
-"""What compiled code is told of the layers of encoder and decoder, as blocks.h and products.h have it."""
+"""Descriptions of encoder and decoder layers for compiled code, as in blocks.h and products.h."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from knnmt.engine.layers import AnyProjection, Norm
 from knnmt.engine.product import Matrix
 
 ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
-_LARGEST_SIZE = 2**29  # of inputs or outputs, which are numbers of 32 bits there
+_LARGEST_SIZE = 2**29  # of inputs or outputs, which are 32-bit numbers in compiled code
 
 
 class CompiledNorm(ctypes.Structure):
@@ -19,16 +19,16 @@ class CompiledNorm(ctypes.Structure):
 
 
 def compiled_norm(norm: Norm | None) -> CompiledNorm:
-    """For compiled code; without weights where there is no norm."""
+    """A norm for compiled code; it has no weights if there is no norm."""
     return CompiledNorm() if norm is None else CompiledNorm(norm.weight.data_ptr(), norm.bias.data_ptr())
 
 
 def matrices_of(
     layers: Sequence[Sequence[AnyProjection]], expected: Sequence[tuple[int | None, int | None]]
 ) -> list[list[Matrix]] | None:
-    """Those of each layer's projections, or None: there are no layers, or not all are compiled, or of other sizes.
+    """The matrices of each layer's projections. None without layers, or if some are not compiled or have other sizes.
 
-    expected: inputs and outputs of a layer's projections; None for the one size that only the weights tell
+    expected: inputs and outputs of a layer's projections; None for the one size that only the weights show
     """
     found = [[one.compiled.matrix for one in mine if one.compiled is not None] for mine in layers]
     if not found or any(len(mine) < len(expected) for mine in found):

@@ -1,4 +1,4 @@
-"""The families of checkpoints that our own transformer runs, by the `model_type` in their `config.json`."""
+"""The families of checkpoints that our own transformer runs, named by the `model_type` in `config.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from knnmt.engine.architecture import Architecture, read_architecture, read_size
 from knnmt.engine.blocks import TIED
 
-_BART_OFFSET = 2  # two rows of the position table were kept for padding
+_BART_OFFSET = 2  # the first two rows of the position table are reserved for padding
 
 
 def marian_architecture(config: Mapping[str, Any]) -> Architecture:
@@ -17,9 +17,9 @@ def marian_architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def fsmt_architecture(config: Mapping[str, Any]) -> Architecture:
-    """Read FSMT's `config.json` (the paper's model): post-norm, fairseq's positions, a vocabulary a side.
+    """Read FSMT's `config.json` (the paper's model): post-norm, fairseq's positions, one vocabulary for each side.
 
-    Old files leave out the output projection, which then is the target embedding, whatever the config says of ties.
+    Old files leave out the output projection. It is then the target embedding, whatever the config says about tying.
     """
     return read_architecture(
         config,
@@ -36,7 +36,7 @@ def bart_architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def mbart_architecture(config: Mapping[str, Any]) -> Architecture:
-    """Read the `config.json` of mBART and mBART-50: as BART's, with norms before each block."""
+    """Read the `config.json` of mBART and mBART-50: as BART's, but pre-norm."""
     return read_architecture(
         config, "mbart", "learned", position_offset=_BART_OFFSET, embedding_norm=True, norm_first=True, final_norm=True
     )
@@ -63,7 +63,7 @@ FAMILIES: dict[str, Callable[[Mapping[str, Any]], Architecture]] = {
 }
 
 _FAIRSEQ_TOKENS = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-# What published configs leave unsaid, for `transformers` knows it. (mBART's start is the code of the target language.)
+# Defaults that published configs leave out, because `transformers` knows them. (mBART starts with the target's code.)
 _UNSAID: dict[str, dict[str, Any]] = {
     "marian": {"forced_eos_token_id": 0},
     "fsmt": {
@@ -83,12 +83,12 @@ _UNSAID: dict[str, dict[str, Any]] = {
 
 
 def with_unsaid(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with what its family means where it says nothing; a null says something, except of the start token."""
+    """The config with its family's defaults for missing fields. A null is a value, except for the start token."""
     said = {name: value for name, value in config.items() if value is not None or name != "decoder_start_token_id"}
     return {**_UNSAID.get(str(config.get("model_type")), {}), **said}
 
 
-# What files hold besides what is taken: copies of a tied table, and tables that are computed here.
+# Weights in files that nothing asks for: copies of a tied table, and tables that are computed here.
 MAY_STAY = {
     *TIED,
     "lm_head.bias",

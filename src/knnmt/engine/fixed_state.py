@@ -1,7 +1,7 @@
 """A decoder state of fixed shape at fixed addresses, so that a step on a GPU can be recorded once and replayed.
 
-Slots and their mask are those of `knnmt.engine.state`; every row has the same length, and the device counts the
-position of the newest token. A replayed step knows neither the batch nor its progress.
+Slots and their mask are as in `knnmt.engine.state`. Every row has the same length, and the device counts the position
+of the newest token. A replayed step knows neither the batch nor its progress.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Kept = TypeVar("Kept")
 
 
 class FixedMemory:
-    """Room for the decoder states of one batch after another.
+    """Memory for the decoder states of one batch after another.
 
-    slots: (layers, sentences, capacity, 2, heads, head_dim), zero where nothing is: what nobody sees counts 0 times
-    visible: (sentences, width, capacity), 0 where a row sees a slot and -inf where it does not
+    slots: (layers, sentences, capacity, 2, heads, head_dim), zero if empty: attention multiplies hidden slots by 0
+    visible: (sentences, width, capacity), 0 if a row sees a slot and -inf if it does not
     cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
     cross_mask: (sentences, source)
     newest: (1 + width,), the position of the newest token of all rows, then the slots of the newest tokens
-    own: (width, width), what a new token sees of the new slots: its own. Not `own_slots`, which is shared with others
-        who may ask for it before the stream that made it has come so far
+    own: (width, width), the mask of new tokens over the new slots: each sees its own. It is not the shared `own_slots`,
+        which others may read before the stream that made it has finished it
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FixedMemory:
         return self.cross_mask.shape[1]
 
     def begin(self, cross: Sequence[Tensor], mask: Tensor) -> None:
-        """Take in the sources of a batch; mask (sentences, source), as `cross_mask`, of the same sentences."""
+        """Load the sources of a batch; mask (sentences, source) belongs to the same sentences, as `cross_mask`."""
         sentences, source = mask.shape
         for mine, new in zip(self.cross, cross, strict=True):
             mine[:sentences, :source] = new
@@ -70,7 +70,7 @@ class FixedMemory:
         self.newest += self._advance
 
     def keep(self, rows: Tensor, source: int, used: int) -> None:
-        """Sentence i goes on as rows[i] was."""
+        """The new sentence i is the old rows[i]."""
         count = len(rows)
         self.slots[:, :count, :used] = self.slots[:, rows, :used]
         self.visible[:count, :, :used] = self.visible[rows, :, :used]
@@ -79,7 +79,7 @@ class FixedMemory:
         self.cross_mask[:count] = self.cross_mask[rows]
 
     def compact(self, sentences: int, used: int) -> int:
-        """Drop the slots that no row sees any more; the number left. Waits for the device."""
+        """Drop the slots that no row sees any more, and return the number left. This waits for the device."""
         visible = self.visible[:sentences, :, :used]
         alive = (visible == 0).any(1)
         count = int(alive.sum(1).max())
@@ -103,7 +103,7 @@ class FixedMemory:
 
 
 class FixedState:
-    """What a step sees of a `FixedMemory`: the first `sentences`, `extent` slots and `source` positions."""
+    """The part of a `FixedMemory` that a step sees: the first `sentences`, `extent` slots and `source` positions."""
 
     def __init__(self, memory: FixedMemory, sentences: int, extent: int, source: int) -> None:
         self._memory = memory
@@ -116,7 +116,7 @@ class FixedState:
         self._own = memory.own.expand(sentences, -1, -1)
 
     def admit(self, m: int) -> Admitted:
-        """Make room for a new token of each row and say what it sees."""
+        """Make room for one new token per row, and return what it sees."""
         assert m == 1, "a fixed state takes one token per row"  # noqa: S101
         self._memory.advance()
         places = self._memory.newest[1:]
@@ -124,18 +124,18 @@ class FixedState:
         return Admitted(self._memory.newest[:1], self._visible[:, None], (slice(None), places))
 
     def reorder(self, parents: Tensor) -> None:
-        """parents (sentences, width): row w of a sentence goes on from its row parents[:, w]."""
+        """parents (sentences, width): the new row w of a sentence continues its old row parents[:, w]."""
         self._visible.copy_(self._visible.gather(1, parents[..., None].expand_as(self._visible)))
 
 
 class TurnState:
-    """What steps with several tokens of each sentence see of a `FixedMemory` with one row a sentence.
+    """The view of a `FixedMemory` for steps with several tokens per sentence. Each sentence has one row.
 
-    Slot i holds the token at position i. A token that did not count is therefore written over by the one in its place.
+    Slot i holds the token at position i. The next token at a position therefore overwrites a rejected one.
 
-    generated: (sentences,), how many tokens of each sentence count, at an address that stays
+    generated: (sentences,), the number of accepted tokens of each sentence, at a fixed address
     up_to: (extent, extent), 0 up to the diagonal and -inf beyond it: what the token at a position sees
-    longest: how many positions the model has; what stands beyond them must not count
+    longest: the number of positions of the model; tokens beyond them must not be accepted
     """
 
     def __init__(self, memory: FixedMemory, up_to: Tensor, source: int, generated: Tensor, longest: int) -> None:
@@ -148,7 +148,7 @@ class TurnState:
         self._ahead = torch.arange(len(up_to), device=generated.device)
 
     def admit(self, m: int) -> Admitted:
-        """Make room for m new tokens of each sentence and say what they see."""
+        """Make room for m new tokens per sentence, and return what they see."""
         positions = self._generated[:, None] + self._ahead[:m]
         shown = positions[:, None].clamp(max=self._longest - 1)
         return Admitted(shown, self._up_to[positions][:, None], (self._sentences, positions))
@@ -161,9 +161,9 @@ def seen_up_to(extent: int, like: Tensor) -> Tensor:
 
 @runtime_checkable
 class RecordingEngine(Protocol):
-    """What decoding asks of an engine whose steps are recorded, beside what `base.Engine` says of the same names.
+    """The interface of an engine whose steps can be recorded. `base.Engine` describes the members of the same names.
 
-    None of its work waits for the device, or depends on what comes out.
+    None of its methods waits for the device or depends on computed values.
     """
 
     @property
@@ -179,12 +179,12 @@ class RecordingEngine(Protocol):
     def special_tokens(self) -> SpecialTokens: ...
 
     def fixed_memory(self, sentences: int, width: int, capacity: int, source: int) -> FixedMemory:
-        """Room for decoder states whose steps can be recorded."""
+        """Memory for decoder states whose steps can be recorded."""
 
     def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         """tokens (sentences, source) -> states (sentences, source, dim).
 
-        mask (sentences, 1, 1, source): -inf where a token is padding, else 0; None where none is
+        mask (sentences, 1, 1, source): -inf for padding, else 0; None without padding
         """
 
     def source_attention(self, states: Tensor) -> list[Tensor]:
@@ -197,7 +197,7 @@ class RecordingEngine(Protocol):
         """(..., dim) -> (..., vocabulary), float32."""
 
     def kept(self, kind: type[Kept]) -> Kept:
-        """The one object of this class that goes with the weights, made when first asked for.
+        """The one object of this class that belongs to the weights. The first call makes it.
 
-        Decoding keeps its arenas so, which engines of the same weights share, and which go with the last of them.
+        Decoding keeps its arenas in this way. Engines with the same weights share them; the last engine frees them.
         """

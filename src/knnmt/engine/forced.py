@@ -1,6 +1,6 @@
 """Forced decoding: the decoder's state before each token of a given translation.
 
-A datastore gets its (key, value) pairs in this way, and development text is scored in this way.
+The (key, value) pairs of a datastore and the scores of development text come from it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from knnmt.engine.rows import Rows
 from knnmt.engine.sending import sent
 from knnmt.errors import CheckpointError, InputError
 
-_SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary that are computed at once
-_BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 15}  # a side, padding counted, with which a pass is fastest
+_SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary in one computation
+_BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 15}  # per side, with padding: the fastest size of a pass
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedBlock:
-    """The entries of a batch of pairs, sentence by sentence, padding left out.
+    """The entries of a batch of pairs, sentence by sentence, without padding.
 
     representations: (entries, dim), the decoder's output before it saw the target token
     targets: (entries,), the target token, end tokens included
-    sentences: (entries,), which pair of the batch an entry belongs to
-    positions: (entries,), the place of the target token in its sentence
+    sentences: (entries,), the pair of the batch that an entry belongs to
+    positions: (entries,), the position of the target token in its sentence
     encoder_states: (sentences, source, dim), on request
     cross_attention: (sentences, target, source), of the last layer, averaged over heads, on request
     """
@@ -47,7 +47,7 @@ class ForcedBlock:
 
 
 def pass_batching(engine: Engine[State]) -> BatchingConfig:
-    """How pairs are best grouped for forced passes on the engine's device."""
+    """The best batching of pairs for forced passes on the engine's device."""
     return BatchingConfig(sentences=None, tokens=_BATCH_TOKENS[engine.device.type])
 
 
@@ -73,11 +73,11 @@ def force(
     with torch.inference_mode(), any_shape(engine.device):
         encoded = engine.encode(source_rows)
         special = engine.special_tokens
-        # In NumPy: PyTorch would let all cores do it, which other processes may need, and wait for each of them.
+        # NumPy, because PyTorch would use and wait for all cores, which other processes may need.
         padded = target_rows.padded(special.padding)
         beginning = np.tile(np.array(special.beginning), (len(padded), 1))
         fed = torch.from_numpy(np.concatenate([beginning, padded[:, :-1]], axis=1))
-        before = beginning.shape[1] - 1  # what comes after these is told, too, and is no entry
+        before = beginning.shape[1] - 1  # given tokens after the first, such as a language code, make no entries
         attention: list[Tensor] | None = [] if cross_attention else None
         device = engine.device
         representations = engine.step(engine.start(encoded), sent(fed[:, None], device), attention)[:, 0, before:]
@@ -95,10 +95,10 @@ def force(
 
 
 def score(engine: Engine[State], representations: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The model's own log-probability of each target token, float32, and whether it was its first choice, bool.
+    """The model's own log-probability of each target token, float32, and whether the token was its first choice, bool.
 
-    representations (entries, dim), targets (entries,), as `force` gives them. A few rows at a time: all of them by the
-    whole vocabulary can be more than there is memory.
+    representations (entries, dim), targets (entries,), as `force` returns them. It takes a few rows at a time, because
+    all rows times the whole vocabulary may not fit into memory.
     """
     rows = max(1, _SCORES[engine.device.type] // engine.vocabulary_size)
     found, first = [], []
@@ -130,9 +130,9 @@ def force_text(
     pairs: Sequence[SegmentPair],
     progress: Callable[[int, int], None] = lambda _done, _rows: None,
 ) -> ForcedBlock:
-    """All pairs that fit the model, in their order and on the CPU, by batches of similar length.
+    """Force all pairs that fit the model, in batches of similar length. The result is in their order, on the CPU.
 
-    `sentences` counts those that fit. `progress` is called with how many pairs and entries are done.
+    `sentences` numbers the pairs that fit. `progress` receives the number of pairs and of entries done.
     """
     fitting = fitting_tokens(engine, pairs)
     states: list[Tensor] = [torch.empty(0)] * len(fitting)

@@ -1,4 +1,4 @@
-"""Code that is part of a checkpoint, which is never run."""
+"""Refuses code that is part of a checkpoint: it is never run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from knnmt.regular_files import read_regular
 
 
 def require_no_custom_search(directory: Path) -> None:
-    """Refuse a search of its own: some versions of `transformers` run that of a local directory without asking."""
+    """Refuse a checkpoint's own search code: some versions of `transformers` run it from a directory without asking."""
     path = directory / "custom_generate" / "generate.py"
     if path.exists():
         raise _refusal(directory, str(path.relative_to(directory)))
 
 
 def explain_refusal(directory: Path, error: Exception) -> None:
-    """Raise what should be said where a checkpoint did not load and names code in its `auto_map`."""
+    """Raise a clear error if a checkpoint failed to load and names code in its `auto_map`."""
     for name in ("config.json", "tokenizer_config.json"):
         try:
             named = parse_json(read_regular(directory / name, links=True))["auto_map"]

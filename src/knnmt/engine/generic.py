@@ -1,9 +1,8 @@
-"""Any other `AutoModelForSeq2SeqLM` (T5, MADLAD, ...) behind the engine protocol, by the forward pass of
-`transformers`.
+"""Any other `AutoModelForSeq2SeqLM` (T5, MADLAD, ...) behind the engine protocol, run by `transformers`.
 
-It is slower than our transformer, because every beam has a copy of everything, but it is the same for decoding and
-datastores. The output projection is taken out of the model, so that a forward pass ends with its input, the
-representation.
+It is slower than our transformer, because every beam has a copy of everything, but decoding and datastores use it in
+the same way. The output projection is removed from the model, so that a forward pass returns the representation, which
+is the projection's input.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class GenericEngine:
                 self._require_same(expected, source, target.to(self.device))
             except KnnmtError:
                 raise
-            except Exception as error:  # a model that is fed what it does not take fails in ways of its own
+            except Exception as error:  # a model that does not accept this input may raise anything
                 raise UnsupportedModelError(
                     f"{name}: a model of type {model.config.model_type!r} that does not run as text to text: {error}"
                 ) from error
@@ -73,7 +72,7 @@ class GenericEngine:
         self.max_positions = told.text_positions(self._positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
-        """The same weights, told other languages."""
+        """The same weights, set to other languages."""
         told = self._tell(source, target)
         told.require_tokens(self.name, self.vocabulary_size)
         other = copy(self)
@@ -81,7 +80,7 @@ class GenericEngine:
         return other
 
     def _whole(self, source: list[list[int]], target: Tensor) -> Tensor:
-        """Log-probabilities by one pass through all of the model."""
+        """Log-probabilities from one pass through the whole model."""
         out = self._model(
             input_ids=torch.tensor(source, device=self.device),
             decoder_input_ids=target.to(self.device),
@@ -90,14 +89,14 @@ class GenericEngine:
         return torch.log_softmax(out.logits.float(), dim=-1)
 
     def _require_same(self, expected: Tensor, source: list[list[int]], target: Tensor) -> None:
-        """Refuse a model that is not understood: the same must follow from the representations, step by step."""
+        """Refuse an unknown kind of model: decoding step by step from representations must give the same result."""
         if not bool(expected.isfinite().all()):
             raise SettingError(
                 f"{self.name}: its results in {self.dtype} are not numbers; use dtype 'bfloat16' or 'float32'"
             )
         state = self.start(self.encode(source))
         steps = [self.step(state, target[:, None, i : i + 1])[:, 0] for i in range(target.shape[1])]
-        tolerance = 1e-2 if self.dtype == torch.float32 else 0.25  # half precision rounds logits that far
+        tolerance = 1e-2 if self.dtype == torch.float32 else 0.25  # half precision rounds logits by that much
         if steps[0].shape == (1, 1, self.dim):
             found = self.log_probabilities(torch.cat(steps, dim=1))
             if torch.allclose(found, expected, atol=tolerance):
@@ -109,7 +108,7 @@ class GenericEngine:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """Read when first asked for."""
+        """Computed at the first call."""
         return self._read_fingerprint()
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
@@ -129,7 +128,7 @@ class GenericEngine:
 
             fed, places = state.admit(tokens)
             encoded = BaseModelOutput(last_hidden_state=state.source)
-            encoded.router_logits = None  # which mixtures of experts look for
+            encoded.router_logits = None  # mixture-of-experts models read this attribute
             out = self._model(
                 encoder_outputs=encoded,
                 attention_mask=state.source_mask,
@@ -149,7 +148,7 @@ class GenericEngine:
             return torch.log_softmax(logits, dim=-1).view(*representations.shape[:-1], -1)
 
     def _mask(self, lengths: Sequence[int]) -> Tensor:
-        """(sentences, longest), 1 where there is a token."""
+        """(sentences, longest), 1 for a token, 0 for padding."""
         longest = torch.arange(max(lengths), device=self.device)
         return (longest < torch.tensor(lengths, device=self.device)[:, None]).long()
 
@@ -162,7 +161,7 @@ def _at(outputs: Tensor, places: Tensor) -> Tensor:
 
 
 def _take_output_projection(model: Any) -> tuple[Tensor, Tensor | None]:
-    """The weight (out, in) of the output projection and all biases, which the model then does without."""
+    """Remove the output projection from the model; return its weight (out, in) and the sum of all biases."""
     layer = model.get_output_embeddings()
     name = next((name for name, module in model.named_modules() if module is layer), None)
     if name is None or getattr(layer, "weight", None) is None:
@@ -189,13 +188,13 @@ def load_transformers_model(directory: Path, model_type: object, device: torch.d
     with_bar = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        # Only plain attention can say what it attended to.
+        # Only plain (eager) attention returns its weights.
         model = AutoModelForSeq2SeqLM.from_pretrained(
             str(directory),
             dtype=dtype,
             local_files_only=True,
             attn_implementation="eager",
-            trust_remote_code=False,  # not said, a question is asked of standard input, where texts come from
+            trust_remote_code=False,  # without it, transformers asks on standard input, which may hold the texts
         )
     except (ValueError, KeyError) as error:
         explain_refusal(directory, error)
@@ -203,7 +202,7 @@ def load_transformers_model(directory: Path, model_type: object, device: torch.d
             f"{directory}: config.json says model_type {model_type!r}, which the installed transformers does not "
             f"know as a sequence-to-sequence model: {error}"
         ) from error
-    except Exception as error:  # broken files surface there as almost any exception
+    except Exception as error:  # broken files can raise almost any exception there
         raise CheckpointError(f"{directory}: transformers cannot load this checkpoint: {error}") from error
     finally:
         if with_bar:

@@ -12,11 +12,11 @@ from torch import Tensor
 class GenericState:
     """See `knnmt.engine.base.DecoderState` for the contract.
 
-    Rows of a cache of `transformers` are equally long, those of a search after `cut_back` need not be. The cache holds
-    what all rows have, the first `common` tokens; what a row has beyond these is fed again with its next tokens.
+    All rows of a `transformers` cache have the same length, but after `cut_back` those of a search may not. The cache
+    holds the first `common` tokens, which all rows have. Further tokens of a row are fed again with its next tokens.
 
     source, source_mask: (sentences * width, source, dim) and (sentences * width, source)
-    tokens: (sentences, width, longest), all that the rows have consumed, padded at the end
+    tokens: (sentences, width, longest), all tokens that the rows have consumed, with padding at the end
     """
 
     def __init__(self, source: Tensor, source_mask: Tensor, padding: int) -> None:
@@ -41,7 +41,7 @@ class GenericState:
         return self.lengths.shape[1]
 
     def admit(self, new: Tensor) -> tuple[Tensor, Tensor]:
-        """Take in new tokens (sentences, width, m), and say what is fed and where in it the new tokens are.
+        """Add new tokens (sentences, width, m); return the tokens to feed, and the places of the new tokens in them.
 
         fed: (sentences * width, count); places: (sentences, width, m)
         """
@@ -55,7 +55,7 @@ class GenericState:
         return fed, places
 
     def settle(self) -> None:
-        """After the pass: keep in the cache what all rows have."""
+        """After a pass, reduce the cache to the tokens that all rows have."""
         if self._even:
             self._common = self.tokens.shape[-1]
         else:
@@ -67,7 +67,7 @@ class GenericState:
         self.tokens = self.tokens[..., :longest]
         held = self.cache.self_attention_cache.get_seq_length()
         if shortest < held:
-            self.cache.self_attention_cache.crop(shortest - held)  # negative: how many go
+            self.cache.self_attention_cache.crop(shortest - held)  # negative: the number of tokens to drop
         self._common = min(shortest, held)
 
     @torch.inference_mode()
@@ -99,4 +99,4 @@ class GenericState:
         self._trim()
 
     def compact(self) -> None:
-        """There is nothing to give back: the cache holds no row's tokens but those it sees."""
+        """There is nothing to free: the cache holds only tokens that its rows see."""

@@ -1,4 +1,4 @@
-"""Which of a model's language codes fits a language tag: "de" is "deu_Latn" for NLLB and "de_DE" for mBART.
+"""Finds the language code of a model that fits a language tag: "de" is "deu_Latn" for NLLB and "de_DE" for mBART.
 
 Tags and codes are compared by language (ISO 639-3, the individual language if models mean that), then by script, then
 by region.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from knnmt.corpus.languages import normalise
 from knnmt.errors import SettingError
 
-# Two letters to three, where the three are what models call the language.
+# Two-letter codes and the three-letter codes that models use for them.
 _THREE_LETTERS = """
 af afr  am amh  ar arb  as asm  ay ayr  az azj  ba bak  be bel  bg bul  bm bam  bn ben  bo bod  br bre  bs bos  ca cat
 cs ces  cy cym  da dan  de deu  dz dzo  ee ewe  el ell  en eng  eo epo  es spa  et est  eu eus  fa pes  ff fuv  fi fin
@@ -36,13 +36,13 @@ mao mri  may zsm  per pes  rum ron  slo slk  tib bod  wel cym
 
 
 def _languages() -> dict[str, str]:
-    """Every name to the one that names are compared by."""
+    """Maps every name of a language to the one name that is compared."""
     words = (_THREE_LETTERS + _OTHER_NAMES).split()
     return {name: name for name in words[1::2]} | dict(zip(words[::2], words[1::2], strict=True))
 
 
 _LANGUAGES = _languages()
-# The script that is meant where a tag names none and a model has several, and regions that tell it.
+# The default script for a tag without one, if a model has several, and the regions that imply a script.
 _USUAL_SCRIPTS = {
     "ace": "latn",
     "arb": "arab",
@@ -73,13 +73,13 @@ def _parts(tag: str) -> _Parts:
 
 
 def same_language(one: str, other: str) -> bool | None:
-    """Whether two tags name the same language; None where one of them is unknown, as names of groups are."""
+    """Whether two tags name the same language; None if one is unknown, as names of language groups are."""
     languages = [_LANGUAGES.get(normalise(tag).split("-")[0]) for tag in (one, other)]
     return None if None in languages else languages[0] == languages[1]
 
 
 def best_code(asked: str, codes: Sequence[str]) -> str | None:
-    """The code that answers to the tag best, or None."""
+    """The code that fits the tag best, or None."""
     for code in codes:
         if normalise(code) == normalise(asked):
             return code
@@ -91,7 +91,7 @@ def best_code(asked: str, codes: Sequence[str]) -> str | None:
     ]
     if not fitting:
         return None
-    # A code of no region is better than one of another; the first of equal ones is taken.
+    # A code without a region is better than one with a different region. Among equals, the first code wins.
     return min(
         fitting,
         key=lambda each: (each[0].script not in (None, usual), each[0].region != wanted.region, each[0].region or ""),
@@ -99,7 +99,7 @@ def best_code(asked: str, codes: Sequence[str]) -> str | None:
 
 
 def require_code(asked: str, codes: Sequence[str], side: str) -> str:
-    """The code that answers to the tag, or an error that names what may have been meant."""
+    """The code that fits the tag, or an error that suggests similar codes."""
     code = best_code(asked, codes)
     if code is not None:
         return code
@@ -115,9 +115,9 @@ def require_code(asked: str, codes: Sequence[str], side: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Languages:
-    """Between which languages an engine translates, in the model's own spelling; None where it does not say.
+    """The languages that an engine translates between, in the model's own spelling; None if they are not stated.
 
-    codes: all languages that the model could be told instead; empty for a model of two languages
+    codes: all languages that the model can be set to; empty for a model of two languages
     """
 
     source: str | None = None
@@ -125,7 +125,7 @@ class Languages:
     codes: tuple[str, ...] = ()
 
     def contradict(self, source: str, target: str) -> bool:
-        """Whether text of these languages is not what the engine was loaded for."""
+        """Whether the engine was loaded for other languages than those of the text."""
         return self._differ(self.source, source) or self._differ(self.target, target)
 
     def _differ(self, own: str | None, asked: str) -> bool:

@@ -1,10 +1,10 @@
-"""The languages that a model translates between, and how a multilingual one is told.
+"""The languages that a model translates between, and how a multilingual model is set to two of them.
 
-A model for many languages has a token for each, and families put them in different places:
+A multilingual model has a token for each language, and families put these tokens in different places:
 
     M2M100, NLLB, mBART-50   source: CODE text end          target: CODE text end, the first token forced
     mBART                    source: text end CODE          target: text end, decoded from CODE on
-    NLLB of old              source: text end CODE          target: CODE text end
+    older NLLB               source: text end CODE          target: CODE text end
     MADLAD, OPUS-MT          source: TARGET-CODE text end   target: text end
 """
 
@@ -39,16 +39,16 @@ _FORMS_OF_MODEL = {
     "t5": ("madlad",),
     "marian": ("opus",),
 }
-_FOR_MANY = ("m2m_100", "nllb-moe", "mbart")  # which hardly exist for two languages only
+_FOR_MANY = ("m2m_100", "nllb-moe", "mbart")  # almost all of their models are multilingual
 _NAMES_TARGET_ONLY = ("madlad", "opus")
 
 
 def stated_languages(directory: Path, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Languages:
-    """What a checkpoint says of its languages."""
+    """The languages that a checkpoint states."""
     if directory.parent == MODELS_DIRECTORY:
         source, target = directory.name.split("-")
         return Languages(source, target)
-    pair = config.get("langs") or tokenizer_config.get("langs")  # FSMT's
+    pair = config.get("langs") or tokenizer_config.get("langs")  # FSMT states them here
     if isinstance(pair, list | tuple) and len(pair) == 2:
         return Languages(str(pair[0]), str(pair[1]))
     named_source = tokenizer_config.get("source_lang") or tokenizer_config.get("src_lang")
@@ -59,8 +59,8 @@ def stated_languages(directory: Path, config: Mapping[str, Any], tokenizer_confi
 class LanguageTokenizer:
     """A tokenizer whose sources carry language codes.
 
-    before, after: the ids around a source
-    target_code: what hypotheses begin with, which is no text
+    before, after: the ids before and after a source
+    target_code: the language code that hypotheses begin with; it is not text
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LanguageTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A model's parts after it was told the languages."""
+    """The parts of a model that depend on the languages it was set to."""
 
     languages: Languages
     tokenizer: Tokenizer
@@ -118,18 +118,18 @@ class Told:
                 )
 
     def text_positions(self, positions: int) -> int:
-        """How many of a model's positions are left for text."""
+        """The number of a model's positions that are left for text."""
         return positions - len(self.special_tokens.beginning) + 1
 
 
 TellLanguages = Callable[[str | None, str | None], Told]
-"""What a model has beside its weights, told a source and a target language."""
+"""Returns the parts of a model that depend on its languages, for a source and a target language."""
 
 
 def tell_languages(
     told: Told, model_type: object, tokenizer_config: Mapping[str, Any], source: str | None, target: str | None
 ) -> Told:
-    """Set a model to translate between these languages, or find that it cannot."""
+    """Set a model to translate between these languages; raise an error if it cannot."""
     stated, tokenizer = told.languages, told.tokenizer
     form, codes = _language_tokens(model_type, tokenizer)
     if not codes or form in _NAMES_TARGET_ONLY:
@@ -144,9 +144,9 @@ def tell_languages(
                 stacklevel=2,
             )
         return told
-    assert isinstance(tokenizer, VocabularyTokenizer)  # noqa: S101 - or it would have no codes
+    assert isinstance(tokenizer, VocabularyTokenizer)  # noqa: S101 - other tokenizers have no codes
     names = sorted(codes)
-    # Files of models for many languages name one side that is nothing but a default; both were meant.
+    # A multilingual checkpoint that states only one side states a default. Both sides together are a choice.
     if source is None and target is None and (form in _NAMES_TARGET_ONLY or (stated.source and stated.target)):
         source, target = stated.source, best_code(stated.target or "", names)
     target_code = _chosen("target", target, names)
@@ -179,13 +179,13 @@ def tell_languages(
 
 
 def languages_of_text(model: str | Path, source: str | None, target: str | None) -> tuple[str, str]:
-    """Those given, else those that the model states, else German and English."""
+    """The languages given, else those that the model states, else German and English."""
     found = languages_of_model(model, source, target)
     return found[0] or "de", found[1] or "en"
 
 
 def languages_of_model(model: str | Path, source: str | None, target: str | None) -> tuple[str | None, str | None]:
-    """Those given, else those that the model states; None where it states none."""
+    """The languages given, else those that the model states; None if it states none."""
     if source is not None and target is not None:
         return source, target
     directory = find_checkpoint(model)
@@ -210,7 +210,7 @@ def _chosen(side: str, asked: str | None, codes: Sequence[str]) -> str:
 
 
 def _language_tokens(model_type: object, tokenizer: Tokenizer) -> tuple[str, dict[str, int]]:
-    """The form of the codes and the token of each, where the model is one that has them."""
+    """The form of the language codes and the token of each code, if the model has any."""
     forms = _FORMS_OF_MODEL.get(model_type, ()) if isinstance(model_type, str) else ()
     if forms and isinstance(tokenizer, VocabularyTokenizer):
         vocabulary = tokenizer.vocabulary()

@@ -1,4 +1,4 @@
-"""The parts of a transformer layer, for inference only: plain tensors and functions, nothing that could train."""
+"""The parts of a transformer layer, for inference only: plain tensors and functions, without training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 class Projection:
     """x W^T + b over rows, in PyTorch.
 
-    weight: (in, out), the transposed in contiguous memory, which CPU products prefer
+    weight: (in, out), transposed and contiguous in memory, which is faster on a CPU
     bias: (out,) or None
     """
 
@@ -41,7 +41,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class PackedProjection:
-    """The same in compiled code, from a weight in panels, of which there is no other copy."""
+    """The same in compiled code. The weight is stored once, in panels."""
 
     compiled: CompiledProduct
 
@@ -50,7 +50,7 @@ class PackedProjection:
 
 
 def projection(weight: Tensor, bias: Tensor | None) -> Projection | PackedProjection:
-    """Of a weight (out, in), in compiled code where there is some for it."""
+    """The projection with a weight (out, in), in compiled code if possible."""
     compiled = float_product(weight, bias)
     return Projection(weight.t().contiguous(), bias) if compiled is None else PackedProjection(compiled)
 
@@ -85,7 +85,7 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class FeedForward:
-    """The position-wise block: out, bent, and back."""
+    """The position-wise block: a wider projection, an activation, and a projection back."""
 
     inner: AnyProjection
     outer: AnyProjection
@@ -96,7 +96,7 @@ class FeedForward:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention of all heads; the heads side by side come back as rows.
+    """Attention of all heads. Each row of the result holds the heads side by side.
 
     query: (sentences, rows, heads, head_dim); key, value: (sentences, seen, heads, head_dim)
     mask: added to the scores, broadcast over (sentences, heads, rows, seen)

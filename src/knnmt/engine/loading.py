@@ -33,7 +33,7 @@ from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
 from knnmt.records import as_type
 
-_UNBOUNDED = 512  # positions granted to models whose positions are relative, as T5's: memory has bounds
+_UNBOUNDED = 512  # positions for models with relative positions, such as T5, because memory is limited
 
 
 def load_engine(
@@ -45,11 +45,11 @@ def load_engine(
 ) -> Engine[Any]:
     """Load a shipped model, a checkpoint directory or a Hugging Face name.
 
-    source_lang, target_lang: language tags, or a model's own codes; a model for many languages has to be told
+    source_lang, target_lang: language tags, or the model's own codes; a multilingual model needs them
     """
     with timing.stage("loading"):
         directory = find_checkpoint(model)
-        name = str(model)  # by which a store finds it again
+        name = str(model)  # a store finds the model by this name
         config = with_unsaid(read_json(directory / "config.json"))
         try:
             family = as_type(str | None, config.get("model_type"), "model_type")
@@ -74,13 +74,13 @@ def load_engine(
 
 
 def _positions(config: Mapping[str, Any]) -> int:
-    """How many positions a model has that `transformers` runs."""
+    """The number of positions of a model that `transformers` runs."""
     name = "max_position_embeddings" if config.get("max_position_embeddings") else "n_positions"
     return read_size(config, name) if config.get(name) else _UNBOUNDED
 
 
 def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> TellLanguages:
-    """How what an engine has beside its weights is set to languages."""
+    """Make the function that sets an engine's parts beside its weights to given languages."""
     tokenizer_config = read_tokenizer_config(directory, config)
     plain = Told(
         stated_languages(directory, config, tokenizer_config),
@@ -88,7 +88,7 @@ def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> TellLan
         special_tokens(directory, config),
         generation_settings(directory, config, positions),
     )
-    # The models of this package have two languages: looking for more would only cost time at every start.
+    # The shipped models have two languages. To look for more would only cost time at every start.
     family = None if directory.parent == MODELS_DIRECTORY else config.get("model_type")
 
     def tell(source: str | None, target: str | None) -> Told:

@@ -31,7 +31,7 @@ _WORTH_IT = 1.3  # products have to be this much faster before their rounding is
 
 
 def choose_device(device: str | torch.device | None) -> torch.device:
-    """The device asked for; without one, CUDA where there is one."""
+    """The given device; by default CUDA if there is one, else the CPU."""
     if device is None or device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -48,9 +48,9 @@ def choose_device(device: str | torch.device | None) -> torch.device:
 
 
 def choose_dtype(dtype: str | torch.dtype | None, device: torch.device, with_int8: bool = True) -> torch.dtype:
-    """The type asked for; by default float32 on a CPU and float16 on CUDA; with "auto", what the machine is fast in.
+    """The given type; by default float32 on a CPU and float16 on CUDA; with "auto", the type fastest on this machine.
 
-    with_int8: whether the model has products in int8, as those of `transformers` have not
+    with_int8: whether the model has products in int8; models that `transformers` runs have none
     """
     if isinstance(dtype, torch.dtype):
         dtype = str(dtype).removeprefix("torch.")
@@ -74,7 +74,7 @@ def choose_dtype(dtype: str | torch.dtype | None, device: torch.device, with_int
 
 
 def cpu_speedups() -> dict[str, float]:
-    """How many times faster a decoder's product is in int8 and bfloat16 than in float32; measured once a machine."""
+    """How many times faster a decoder's product is in int8 and bfloat16 than in float32; measured once per machine."""
     place = _memory_file()
     compiled = "plain" if library() is None else "compiled"
     key = f"{cpu_name()}|torch {torch.__version__}|{torch.get_num_threads()} threads|{compiled}"
@@ -97,7 +97,7 @@ def cpu_speedups() -> dict[str, float]:
 
 
 def cpu_name() -> str:
-    """The processor's own name where the system tells it."""
+    """The name of the processor, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -116,10 +116,10 @@ def _memory_file() -> Path:
 
 
 def _product_seconds(dtype: str) -> float:
-    """Best of a few products of the decoder's usual shape: 40 rows, 512 to 2048 features."""
+    """The shortest time of a few products of the decoder's usual shape: 40 rows, 512 to 2048 features."""
     type_of_rows = torch.float32 if dtype == "int8" else _DTYPES[dtype]
     x = torch.randn(40, 512).to(type_of_rows)
-    weight = torch.randn(2048, 512).half().to(type_of_rows)  # as a published checkpoint's: float16 holds it
+    weight = torch.randn(2048, 512).half().to(type_of_rows)  # float16 holds it exactly, as in published checkpoints
     product: Callable[[torch.Tensor], torch.Tensor]
     product = Int8Projection(weight, None, fine=True) if dtype == "int8" else projection(weight, None)
     best = float("inf")

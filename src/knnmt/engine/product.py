@@ -1,9 +1,9 @@
 """Products on a CPU with weights in panels: in float32, in float16 where that is exact, or in int8 with scales.
 
 A step of a small batch takes as long as reading the weights, and the panels are read in the order in which they lie.
-Weights that float16 holds exactly, as many published checkpoints have them, are read in half the time, and nothing is
-rounded. In int8, outputs and rows have a scale each; sums are in whole numbers, so that compiled code and PyTorch find
-the same. A row never depends on the other rows.
+Many published checkpoints have weights that float16 holds exactly: these are read in half the time, without rounding.
+In int8, each output and each row has a scale; sums are integers, so that compiled code and PyTorch get the same
+results. A row never depends on the other rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from knnmt.native import library
 
-_LARGEST = 127  # of a code: -128 stays unused, so that every number has its opposite
-_DIGIT = 128  # the steps of a second digit that are one of the first
-_EXACT = 1024  # products of two codes that float32 can add up without rounding: 1024 * 127 * 127 < 2**24
+_LARGEST = 127  # the largest code; -128 stays unused, so that every code has its negative
+_DIGIT = 128  # one step of the first digit is so many steps of the second
+_EXACT = 1024  # so many products of two codes can be summed in float32 without rounding: 1024 * 127 * 127 < 2**24
 
 
 class Matrix(ctypes.Structure):
@@ -37,9 +37,9 @@ class Matrix(ctypes.Structure):
 class CompiledProduct:
     """x W + b for rows of float32; a row does not depend on the other rows.
 
-    panels: W as products.h has it, in float32, float16 or int8
-    bias, scales, starts: of each output, in whole panels, or None where there are none
-    digits: that a number of a row gets in int8; 0 where weights are in another type
+    panels: W in the layout of products.h, in float32, float16 or int8
+    bias, scales, starts: one for each output, filled up to whole panels, or None
+    digits: number of int8 digits for each number of a row; 0 if the weights are of another type
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class CompiledProduct:
         places = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
         self.matrix = Matrix(digits, panels.dtype == torch.float16, *shape, *places)
         self._matrix_at = ctypes.addressof(self.matrix)
-        self._scratch_bytes = digits * ((self._inputs + 3) // 4 * 4) + 4 if digits else 0  # of a row
+        self._scratch_bytes = digits * ((self._inputs + 3) // 4 * 4) + 4 if digits else 0  # for each row
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._run(self._native.knnmt_product, x)
 
     def log_probabilities(self, x: Tensor) -> Tensor:
-        """The logarithms of the softmax of the product."""
+        """The log-softmax of the product."""
         return self._run(self._native.knnmt_log_probabilities, x)
 
     def _run(self, function: Any, x: Tensor) -> Tensor:
-        if x.dtype != torch.float32 or x.shape[1] != self._inputs:  # of which compiled code would read other memory
+        if x.dtype != torch.float32 or x.shape[1] != self._inputs:  # compiled code would read beyond the end
             raise ValueError(f"expected rows of {self._inputs} numbers in float32, got {tuple(x.shape)} in {x.dtype}")
         x = x.contiguous()
         rows = len(x)
@@ -80,7 +80,7 @@ class CompiledProduct:
 
 
 def float_product(weight: Tensor, bias: Tensor | None) -> CompiledProduct | None:
-    """For a weight (out, in), or None: nothing was compiled, not float32 on a CPU, or a size of 0."""
+    """The product with a weight (out, in). None without compiled code, if not float32 on a CPU, or for a size of 0."""
     native = library()
     if native is None or weight.device.type != "cpu" or weight.dtype != torch.float32 or not weight.numel():
         return None
@@ -97,10 +97,10 @@ def float_product(weight: Tensor, bias: Tensor | None) -> CompiledProduct | None
 class Int8Projection:
     """x W^T + b over rows, as `layers.Projection`, with W and x in int8.
 
-    fine: two digits of int8 for each number of x. After an activation function few numbers are large, and one digit in
-        steps that fit the largest says little of the others.
-    codes: (out, in) int8; scales: (out,), how much a step of each output's codes is
-    compiled: the same in less time, or None
+    fine: two int8 digits for each number of x. After an activation function few numbers are large, and one digit, whose
+        step must fit the largest, is too coarse for the others.
+    codes: (out, in) int8; scales: (out,), the size of one step of each output's codes
+    compiled: the same product in compiled code, or None
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, fine: bool = False) -> None:
@@ -116,7 +116,7 @@ class Int8Projection:
         return self.in_pytorch(x) if self.compiled is None else self.compiled(x)
 
     def in_pytorch(self, x: Tensor) -> Tensor:
-        """The numbers that compiled code finds: products of floats are faster, and exact where sums are small."""
+        """The same results as compiled code: products of floats are fast, and exact as long as sums are small."""
         numbers, steps = _in_steps(x, _LARGEST * _DIGIT if self._fine else _LARGEST)
         if self._fine:
             first = ((numbers + _DIGIT // 2) / _DIGIT).floor()
@@ -127,7 +127,7 @@ class Int8Projection:
         return y if self.bias is None else y + self.bias
 
     def _sums(self, digits: Tensor) -> Tensor:
-        """digits: (rows, in), whole numbers of int8"""
+        """digits: (rows, in), integers in the range of int8"""
         weight = self.codes.float().t() if self._in_float32 is None else self._in_float32
         sums = torch.zeros((), dtype=torch.int32)
         for i in range(0, digits.shape[1], _EXACT):
@@ -136,9 +136,9 @@ class Int8Projection:
 
 
 def _in_steps(rows: Tensor, largest: int) -> tuple[Tensor, Tensor]:
-    """Each row in whole steps, of which its largest number has `largest`; and the size of a step, (rows,)."""
+    """Each row as whole steps, where its largest number is `largest` steps, and the size of a step, (rows,)."""
     furthest = rows.abs().amax(1)
-    # Divided by a tensor: PyTorch divides a plain number by multiplying with the reciprocal, which rounds twice.
+    # The dividend is a tensor: PyTorch divides a plain number by multiplying with the reciprocal, which rounds twice.
     steps = torch.where(furthest > 0, torch.full_like(furthest, largest) / furthest, 0)
     return (rows * steps[:, None]).round(), furthest / largest
 

@@ -1,6 +1,6 @@
 """Rows of numbers of different lengths, such as the token ids of many texts, one after the other in one array.
 
-So many texts are cut, joined, sent to other processes and padded at the cost of copying memory.
+Cutting, joining, padding and sending many texts to other processes then costs no more than copying memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from numpy.typing import DTypeLike, NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows(Sequence[list[int]]):
-    """numbers: all of them; offsets: where each row begins, and where the last ends, int64, from 0 on"""
+    """numbers: those of all rows; offsets: where each row begins, and where the last one ends, int64, from 0 on"""
 
     numbers: NDArray[Any]
     offsets: NDArray[np.int64]
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], dtype: DTypeLike = np.int32) -> Rows:
-        """The rows of a sequence; those that are `Rows` already stay as they are."""
+        """The rows of a sequence; `Rows` are returned as they are."""
         if isinstance(rows, cls):
             return rows
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -31,12 +31,12 @@ class Rows(Sequence[list[int]]):
 
     @classmethod
     def cut(cls, numbers: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> Rows:
-        """An array in rows of these lengths."""
+        """Cut an array into rows of these lengths."""
         return cls(numbers, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of all parts, of which there is one at least."""
+        """The rows of all parts; there must be at least one part."""
         numbers = np.concatenate([part.numbers for part in parts])
         return cls.cut(numbers, np.concatenate([part.lengths for part in parts]))
 
@@ -49,7 +49,7 @@ class Rows(Sequence[list[int]]):
         return int(self.lengths.max(initial=0))
 
     def taken(self, rows: Sequence[int] | NDArray[np.int64]) -> Rows:
-        """The rows of these numbers, in their order."""
+        """The rows with these indices, in the given order."""
         chosen = Rows.cut(self.numbers, self.lengths[rows])
         places = np.arange(chosen.offsets[-1]) + np.repeat(
             self.offsets[:-1][rows] - chosen.offsets[:-1], chosen.lengths
@@ -57,12 +57,12 @@ class Rows(Sequence[list[int]]):
         return Rows(self.numbers[places], chosen.offsets)
 
     def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each number, which row it is in and its place there."""
+        """For each number, its row and its position in that row."""
         rows = np.repeat(np.arange(len(self)), self.lengths)
         return rows, np.arange(len(rows)) - self.offsets[rows]
 
     def padded(self, padding: int) -> NDArray[np.int64]:
-        """(rows, longest): each row filled up."""
+        """(rows, longest): each row filled up with padding."""
         filled = np.full((len(self), self.longest), padding, np.int64)
         filled[np.arange(self.longest) < self.lengths[:, None]] = self.numbers
         return filled
@@ -77,7 +77,7 @@ class Rows(Sequence[list[int]]):
     def __getitem__(self, place: slice) -> Rows: ...
 
     def __getitem__(self, place: int | slice) -> list[int] | Rows:
-        """A row, or some rows that follow one another, which share the array."""
+        """One row, or consecutive rows that share the array."""
         if isinstance(place, slice):
             first, end, step = place.indices(len(self))
             if step != 1:

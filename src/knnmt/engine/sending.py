@@ -11,5 +11,5 @@ from torch import Tensor
 
 
 def sent(numbers: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device. The host must not change it any more."""
+    """Send a tensor from the host to a device. The host must not change the tensor afterwards."""
     return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)

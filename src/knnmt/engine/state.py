@@ -1,7 +1,7 @@
 """The key-value cache of a batch, designed so that beams never copy it.
 
-The rows of a sentence share one list of slots; a step appends one slot for each row and token, and a mask says which
-slots a row sees. Reordering beams moves rows of the mask (a few numbers), where a cache per beam would move keys and
+The rows of a sentence share one list of slots. A step appends one slot for each row and token, and a mask says which
+slots a row sees. Reordering beams moves rows of the mask (a few numbers); a cache per beam would have to move keys and
 values. `compact` drops slots that no row sees any more.
 """
 
@@ -23,7 +23,7 @@ _FIRST_CAPACITY = 96
 
 @lru_cache(maxsize=64)
 def own_slots(width: int, m: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(width * m, width * m): what new tokens see of the new slots: those of their own row, up to themselves."""
+    """(width * m, width * m): the mask of new tokens over the new slots: each sees its own row, up to itself."""
     row = torch.arange(width, device=device).repeat_interleave(m)
     place = torch.arange(m, device=device).repeat(width)
     seen = (row[:, None] == row[None, :]) & (place[None, :] <= place[:, None])
@@ -32,11 +32,11 @@ def own_slots(width: int, m: int, device: torch.device, dtype: torch.dtype) -> T
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What the new tokens of a step are told.
+    """Positions, mask and slots of the new tokens of a step.
 
-    positions: where in their texts they stand, to be broadcast over (sentences, width, m)
-    mask: (sentences, 1, width * m, slots looked at)
-    places: which of those slots are theirs, as what indexes sentences and slots
+    positions: the positions of the tokens in their texts, to be broadcast over (sentences, width, m)
+    mask: (sentences, 1, width * m, slots)
+    places: the slots of the new tokens, as an index into sentences and slots
     """
 
     positions: Tensor
@@ -48,10 +48,10 @@ class TransformerState:
     """Decoder state of `knnmt.engine.transformer`; see `knnmt.engine.base.DecoderState` for the contract.
 
     slots: (layers, sentences, capacity, 2, heads, head_dim), keys and values of consumed tokens
-    visible: (sentences, width, capacity), 0 where a row sees a slot and -inf where it does not
-    used: slots in use, known to the host, so that no step has to ask the device
+    visible: (sentences, width, capacity), 0 if a row sees a slot and -inf if it does not
+    used: number of slots in use, known to the host, so that no step has to ask the device
     cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
-    cross_mask: (sentences, 1, 1, source), or None where nothing is padded
+    cross_mask: (sentences, 1, 1, source), or None without padding
     """
 
     def __init__(self, cross: list[Tensor], cross_mask: Tensor | None, layer_heads: tuple[int, int, int]) -> None:
@@ -74,7 +74,7 @@ class TransformerState:
         return self.visible.shape[1]
 
     def admit(self, m: int) -> Admitted:
-        """Make room for m new tokens a row and say what they see."""
+        """Make room for m new tokens per row, and return what they see."""
         new = self.width * m
         positions = self.lengths[..., None]
         if m > 1:
@@ -92,7 +92,7 @@ class TransformerState:
         return Admitted(positions, mask[:, None], (slice(None), slice(before, after)))
 
     def make_room(self, m: int) -> int:
-        """Take slots for m new tokens a row, which somebody else has to fill and show; where they begin."""
+        """Reserve slots for m new tokens per row; return the first slot. The caller must fill and unmask them."""
         before = self.used
         self._reserve(before + self.width * m)
         self.used = before + self.width * m
@@ -130,7 +130,7 @@ class TransformerState:
 
     @torch.inference_mode()
     def cut_back(self, lengths: Tensor) -> None:
-        # A row's slots stand in the order of its tokens, so the first `lengths` of those it sees are the ones to keep.
+        # The slots of a row are in the order of its tokens, so the row keeps the first `lengths` slots that it sees.
         seen = self.visible[:, :, : self.used]
         rank = (seen == 0).cumsum(-1)
         seen.masked_fill_(rank > lengths[..., None], float("-inf"))
@@ -161,12 +161,12 @@ class TransformerState:
 
 
 class StateInTurn:
-    """Decoder state of sentences with one hypothesis each, of which several tokens are computed at once.
+    """Decoder state of sentences with one hypothesis each; a step computes several tokens of a sentence at once.
 
-    Slot i holds the token at position i. A token that did not count is therefore written over by the one in its place.
+    Slot i holds the token at position i. The next token at a position therefore overwrites a rejected one.
 
     slots, cross, cross_mask: as in `TransformerState`
-    lengths: how many tokens of each sentence count
+    lengths: number of accepted tokens of each sentence
     """
 
     def __init__(self, cross: list[Tensor], cross_mask: Tensor | None, layer_heads: tuple[int, int, int]) -> None:
@@ -178,7 +178,7 @@ class StateInTurn:
 
     @torch.inference_mode()
     def make_room(self, turns: Sequence[int]) -> None:
-        """See to it that so many more tokens of each sentence can be written."""
+        """Make room for turns[i] more tokens of each sentence i."""
         needed, capacity = max(map(add, self.lengths, turns)), self.slots.shape[2]
         if needed > capacity:
             more = max(needed, 2 * capacity)
@@ -187,12 +187,12 @@ class StateInTurn:
             self.slots = slots
 
     def take(self, turns: Sequence[int]) -> None:
-        """So many of the last tokens of each sentence count."""
+        """Accept the first turns[i] of the newest tokens of each sentence i."""
         self.lengths = list(map(add, self.lengths, turns))
 
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
-        """Sentence i goes on as sentences[i] was; those not named are done."""
+        """The new sentence i is the old sentences[i]; all others are done."""
         moved = [place for place, old in enumerate(sentences) if place != old]
         count, used = len(sentences), max(self.lengths)
         if moved:
@@ -208,7 +208,7 @@ class StateInTurn:
 
 @runtime_checkable
 class EngineInTurn(Protocol):
-    """What drafting asks of an engine, beside what `base.Engine` says of the same names."""
+    """The interface that drafting needs from an engine. `base.Engine` describes the members of the same names."""
 
     @property
     def device(self) -> torch.device: ...
@@ -221,7 +221,7 @@ class EngineInTurn(Protocol):
 
     @property
     def takes_turns(self) -> bool:
-        """Whether it can do what follows, here and now."""
+        """Whether the methods below work on this machine."""
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources: ...
 
@@ -229,6 +229,6 @@ class EngineInTurn(Protocol):
         """A state that has consumed nothing."""
 
     def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
-        """tokens (rows,), those of a sentence one after the other, as many of each as turns has -> (rows, dim)"""
+        """tokens (rows,): turns[i] tokens of sentence i, sentence after sentence -> representations (rows, dim)"""
 
     def log_probabilities(self, representations: Tensor, /) -> Tensor: ...

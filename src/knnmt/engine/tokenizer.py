@@ -1,4 +1,4 @@
-"""Text to token ids and back, by the files of a checkpoint."""
+"""Converts text to token ids and back, with the files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from knnmt.errors import CheckpointError, MissingDependencyError
 
 
 class Tokenizer(Protocol):
-    """Both sides of a translation pair; ids of a text end in the model's end token.
+    """Tokenizer of both sides of a translation pair. The ids of a text end in the model's end token.
 
-    Texts that `knnmt.corpus.sameness` counts as the same have the same ids, in memories and in what is translated.
+    Texts that `knnmt.corpus.sameness` counts as the same have the same ids, in memories and in input texts.
     """
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]: ...
@@ -22,7 +22,7 @@ class Tokenizer(Protocol):
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]: ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Target text, special tokens left out."""
+        """Target text, without special tokens."""
 
     def piece(self, token: int) -> str:
         """A target token as the vocabulary writes it."""
@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
 
 @runtime_checkable
 class VocabularyTokenizer(Tokenizer, Protocol):
-    """A tokenizer that shows its vocabulary, and leaves special tokens to the caller where asked."""
+    """A tokenizer that shows its vocabulary, and can leave special tokens to the caller."""
 
     def vocabulary(self) -> Mapping[str, int]:
         """Source tokens and their ids, special ones included."""
@@ -47,10 +47,10 @@ class JsonTokenizer:
 
         try:
             self._fast = Fast.from_file(str(path))
-            self._fast.encode("a")  # only then some of what does not fit together shows
+            self._fast.encode("a")  # some inconsistent files fail only here
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # the package raises bare Exception, and where it panics not even that
+        except BaseException as error:  # the package raises bare Exception, and a panic is not even that
             raise CheckpointError(f"{path}: not a readable tokenizer.json: {error}") from error
         self._fast.no_padding()
         self._fast.no_truncation()
@@ -58,7 +58,7 @@ class JsonTokenizer:
     def vocabulary(self) -> Mapping[str, int]:
         return self._fast.get_vocab()
 
-    def encode_plain(self, texts: Sequence[str], target: bool) -> list[list[int]]:  # noqa: ARG002 - sides are alike
+    def encode_plain(self, texts: Sequence[str], target: bool) -> list[list[int]]:  # noqa: ARG002 - both sides are alike
         plain_texts = [plain(text) for text in texts]
         return [encoding.ids for encoding in self._fast.encode_batch_fast(plain_texts, add_special_tokens=False)]
 
@@ -89,7 +89,7 @@ class TransformersTokenizer:
             self._slow: Any = AutoTokenizer.from_pretrained(
                 str(directory), local_files_only=True, trust_remote_code=False
             )
-        except Exception as error:  # missing files and packages surface there as almost any exception
+        except Exception as error:  # missing files and packages can raise almost any exception there
             explain_refusal(directory, error)
             package = _missing_package(directory, error)
             if package is not None:
@@ -102,7 +102,7 @@ class TransformersTokenizer:
         return {**self._slow.get_vocab(), **getattr(self._slow, "lang_token_to_id", {})}  # M2M100 keeps its codes apart
 
     def encode_plain(self, texts: Sequence[str], target: bool) -> list[list[int]]:
-        # Only Marian reads target text in another way; where a code is all that differs, it must not be asked for.
+        # Only Marian reads target text in another way. Other target modes only add a code, which is unwanted here.
         return self._ids(texts, target and hasattr(self._slow, "spm_target"), add_special_tokens=False)
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
@@ -119,7 +119,7 @@ class TransformersTokenizer:
             tokenizer, given = self._targets, {"text": plain_texts}
         else:
             tokenizer, given = self._slow, {"text_target" if target else "text": plain_texts}
-        # What is too long for the model is the caller's to say.
+        # The caller checks whether a text is too long for the model, so the tokenizer must not warn.
         ids: list[list[int]] = tokenizer(**given, **options, verbose=False)["input_ids"]
         return ids
 
@@ -133,7 +133,7 @@ class TransformersTokenizer:
 
 
 def _missing_package(directory: Path, error: Exception) -> str | None:
-    """What `transformers` lacked, which says tiktoken where protobuf is what reads a sentencepiece model."""
+    """The package that `transformers` lacks. It asks for tiktoken if protobuf is missing for a sentencepiece model."""
     if any(directory.glob("*.model")):
         try:
             import google.protobuf  # noqa: F401
@@ -145,7 +145,7 @@ def _missing_package(directory: Path, error: Exception) -> str | None:
 
 
 def _fsmt_targets(tokenizer: Any) -> Any:
-    """FSMT's tokenizer only reads source text; one with its sides exchanged reads the target."""
+    """FSMT's tokenizer only reads source text; a copy with its sides exchanged reads target text."""
     if type(tokenizer).__name__ != "FSMTTokenizer":
         return None
     return type(tokenizer)(

@@ -1,7 +1,7 @@
 """The encoder-decoder transformer, for inference, with the switches of `Architecture`.
 
-Speed comes from few and large operations (`blocks`), keys and values of the source that are computed once a sentence,
-and no copy of the cache.
+It is fast because it uses few and large operations (`blocks`), computes the keys and values of the source once per
+sentence, and never copies the cache.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TransformerEngine:
         self.max_positions = told.text_positions(self._shape.max_positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
-        """The same weights, told other languages."""
+        """The same weights, set to other languages."""
         told = self._tell(source, target)
         told.require_tokens(self.name, self.vocabulary_size)
         other = copy(self)
@@ -91,13 +91,13 @@ class TransformerEngine:
         return other
 
     def kept(self, kind: type[Kept]) -> Kept:
-        """The one object of this class that goes with the weights, made when first asked for."""
+        """The one object of this class that belongs to the weights. The first call makes it."""
         found = self._kept.setdefault(kind, kind())
-        assert isinstance(found, kind)  # noqa: S101 - they are kept by their class
+        assert isinstance(found, kind)  # noqa: S101 - objects are stored under their class
         return found
 
     def _require_fit(self) -> None:
-        """Refuse a config that is not of these weights before it fails in the middle of a text."""
+        """Refuse a config that does not fit the weights now, before it fails in the middle of a text."""
         shape, padding = self._shape, self.special_tokens.padding
         tables = (self._source_embedding, self._target_embedding)
         for name, fits in (
@@ -115,7 +115,7 @@ class TransformerEngine:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """Read when first asked for: translating without a datastore never needs it."""
+        """Computed at the first call: translation without a datastore never needs it."""
         return self._read_fingerprint()
 
     @staticmethod
@@ -137,7 +137,7 @@ class TransformerEngine:
     def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         """tokens (sentences, source) -> states (sentences, source, dim), without host synchronisation.
 
-        mask (sentences, 1, 1, source): -inf where a token is padding, else 0; None where none is
+        mask (sentences, 1, 1, source): -inf for padding, else 0; None without padding
         """
         sentences, longest = tokens.shape
         positions = torch.arange(longest, device=self.device).expand(sentences, -1)
@@ -166,7 +166,7 @@ class TransformerEngine:
         return [layer.cross_key_value(x).view(sentences, longest, 2, heads, head_dim) for layer in self._decoder]
 
     def fixed_memory(self, sentences: int, width: int, capacity: int, source: int) -> FixedMemory:
-        """Room for decoder states whose steps can be recorded."""
+        """Memory for decoder states whose steps can be recorded."""
         return FixedMemory(self._layer_heads, sentences, width, capacity, source, self._target_embedding.tokens)
 
     @property
@@ -180,7 +180,7 @@ class TransformerEngine:
         tokens: Tensor,
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
-        # Recorded steps keep their shapes, and cuDNN is a little faster then.
+        # Recorded steps keep their shapes, so cuDNN is a little faster for them.
         attention = any_shape(self.device) if isinstance(state, TransformerState) else nullcontext()
         with timing.stage("decoder"), torch.inference_mode(), attention:
             sentences, width, m = tokens.shape
@@ -202,7 +202,7 @@ class TransformerEngine:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether `step_in_turn` is there: in compiled code."""
+        """Whether `step_in_turn` works: it needs compiled code."""
         return self._compiled is not None
 
     def start_in_turn(self, encoded: EncodedSources) -> StateInTurn:
@@ -212,8 +212,8 @@ class TransformerEngine:
             return StateInTurn(cross, mask, self._layer_heads)
 
     def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
-        """tokens (rows,), those of a sentence one after the other, as many of each as turns has -> (rows, dim)"""
-        assert self._compiled is not None  # noqa: S101 - `takes_turns` has said so
+        """tokens (rows,): turns[i] tokens of sentence i, sentence after sentence -> representations (rows, dim)"""
+        assert self._compiled is not None  # noqa: S101 - callers check `takes_turns`
         with timing.stage("decoder"):
             return self._compiled.step_in_turn(state, tokens, turns)
 
@@ -239,7 +239,7 @@ class TransformerEngine:
             )
 
     def _padding_mask(self, lengths: Sequence[int]) -> Tensor | None:
-        """(sentences, 1, 1, longest), or None where every sentence is as long as the longest."""
+        """(sentences, 1, 1, longest), or None if all sentences have the same length."""
         longest = max(lengths)
         if min(lengths) == longest:
             return None

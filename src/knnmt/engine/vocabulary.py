@@ -11,7 +11,7 @@ import numpy.typing as npt
 from knnmt.engine.tokenizer import Tokenizer
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_SPACES = ("▁", "Ġ", " ")  # before a word: in sentencepiece, in byte-level BPE, in a vocabulary of characters
+_SPACES = ("▁", "Ġ", " ")  # marks before a word: in sentencepiece, in byte-level BPE, in a vocabulary of characters
 _END_OF_WORD = "</w>"
 CLOSING = tuple(".,;:!?…)]}")
 
@@ -19,31 +19,31 @@ CLOSING = tuple(".,;:!?…)]}")
 class WrittenVocabulary:
     """The characters of every target token.
 
-    texts: what each token writes; a word's first token begins with a space; special tokens write nothing
-    joins: (vocabulary,), whether it begins with a letter or digit that goes on with the word before it
-    spaced: (vocabulary,), whether a space comes before it
-    closing: (vocabulary,), whether a space has to come after it: it ends with a letter, a digit, or a closing mark
+    texts: the text of each token; a word's first token begins with a space; special tokens have no text
+    joins: (vocabulary,), whether a token begins with a letter or digit that continues the word before it
+    spaced: (vocabulary,), whether a token begins with a space
+    closing: (vocabulary,), whether a space must follow a token: it ends with a letter, a digit, or a closing mark
     """
 
     def __init__(self, tokenizer: Tokenizer, size: int) -> None:
         self._tokenizer = tokenizer
         pieces = [tokenizer.piece(token) for token in range(size)]
         self.texts = [_text(piece, tokenizer, token) for token, piece in enumerate(pieces)]
-        # Where ends of words are marked instead of beginnings, a token does not tell what it joins.
+        # If the vocabulary marks ends of words instead of beginnings, a token does not show whether it joins a word.
         told = any(piece.startswith(_SPACES) for piece in pieces)
         self.joins = np.array([told and text[:1].isalnum() for text in self.texts])
         self.spaced = np.array([text[:1] == " " for text in self.texts])
         self.closing = np.array([told and (text[-1:].isalnum() or text[-1:] in CLOSING) for text in self.texts])
 
     def holding(self, characters: Collection[str]) -> npt.NDArray[np.bool_]:
-        """(vocabulary,): which tokens write one of these characters."""
+        """(vocabulary,): which tokens contain one of these characters."""
         wanted = set(characters)
         return np.array([not wanted.isdisjoint(text) for text in self.texts])
 
     def sequences(self, text: str) -> list[tuple[int, ...]]:
-        """Ways to write a text as tokens in the middle of others: as a word of its own, and right after something.
+        """Ways to write a text as tokens inside a sentence: as a separate word, and directly after another character.
 
-        None where the vocabulary cannot write it.
+        The list is empty if the vocabulary cannot write the text.
         """
         found: dict[tuple[int, ...], None] = {}
         encode, decode = self._tokenizer.encode_targets, self._tokenizer.decode
@@ -60,7 +60,7 @@ class WrittenVocabulary:
 def _text(piece: str, tokenizer: Tokenizer, token: int) -> str:
     if byte := _BYTE.fullmatch(piece):
         code = int(byte[1], 16)
-        return chr(code) if code < 128 else "ÿ"  # part of a letter, most likely
+        return chr(code) if code < 128 else "ÿ"  # probably part of a letter
     if piece.strip("".join(_SPACES)) and not tokenizer.decode([token]).strip():
         return ""
     piece = piece.removesuffix(_END_OF_WORD)

@@ -1,4 +1,4 @@
-"""Named weights of a checkpoint, taken one by one, with clear errors for missing and unexpected ones."""
+"""Named weights of a checkpoint, taken one by one, with clear errors for missing and unexpected weights."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from knnmt.errors import CheckpointError
 
 
 class Weights:
-    """Hands out the tensors of a checkpoint on the device and in the type that computation wants.
+    """Returns the tensors of a checkpoint on the device and in the type of the computation.
 
-    dtype: with int8, that of the projections; all else is float32
+    dtype: int8 applies to the projections only; all other weights are then float32
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], place: str, device: torch.device, dtype: torch.dtype) -> None:
@@ -29,7 +29,7 @@ class Weights:
         return name in self._tensors
 
     def take(self, *names: str, shape: tuple[int | None, ...]) -> Tensor:
-        """The tensor stored under the first of `names` that the checkpoint has, of this shape; None is any number."""
+        """The tensor under the first of `names` that the checkpoint has. It must have this shape; None is any size."""
         for name in names:
             if name in self._tensors:
                 self._taken.add(name)
@@ -44,7 +44,7 @@ class Weights:
         )
 
     def _require_fit(self, name: str, shape: tuple[int | None, ...]) -> None:
-        """What has another shape would be read beyond its end."""
+        """Refuse a tensor of another shape: compiled code would read beyond its end."""
         found = self._tensors[name]
         fits = len(shape) == found.dim() and all(a in (None, b) for a, b in zip(shape, found.shape, strict=True))
         fits = fits and found.numel() > 0
@@ -57,7 +57,7 @@ class Weights:
             )
 
     def _require_numbers(self, name: str, taken: Tensor) -> None:
-        """With what is no number, nothing could be translated."""
+        """Refuse weights that contain NaN: the model could not translate with them."""
         if taken.amax().isnan():
             raise CheckpointError(
                 f"{self._place}: {name} has entries that are not numbers (NaN): the training went wrong, or "
@@ -67,7 +67,7 @@ class Weights:
     def projection(self, *names: str, inputs: int, outputs: int | None, fine: bool = False) -> AnyProjection:
         """One projection, or several with the same input side by side; `fine` as in `Int8Projection`.
 
-        outputs: of each; None for any number
+        outputs: the number of outputs of each; None for any number
         """
         weight = torch.cat([self.take(f"{name}.weight", shape=(outputs, inputs)) for name in names])
         with_bias = f"{names[0]}.bias" in self
@@ -76,19 +76,19 @@ class Weights:
         return self.as_projection(weight, bias, fine)
 
     def rows_of(self, name: str) -> int:
-        """How many rows a matrix has, where nothing but the weights themselves says it."""
+        """The number of rows of a matrix, if only the weights show it."""
         found = self._tensors.get(name)
         return 0 if found is None or not found.dim() else len(found)
 
     def as_projection(self, weight: Tensor, bias: Tensor | None, fine: bool = False) -> AnyProjection:
-        """weight: (out, in), as `take` hands it out"""
+        """weight: (out, in), as `take` returns it"""
         return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else projection(weight, bias)
 
     def norm(self, name: str, dim: int, epsilon: float) -> Norm:
         return Norm(self.take(f"{name}.weight", shape=(dim,)), self.take(f"{name}.bias", shape=(dim,)), epsilon)
 
     def require_all_taken(self, may_stay: set[str]) -> None:
-        """Refuse a checkpoint that holds weights nothing asked for: it is not what its config says."""
+        """Refuse a checkpoint with weights that nothing asked for: it does not match its config."""
         left = sorted(set(self._tensors) - self._taken - may_stay)
         if left:
             raise CheckpointError(
