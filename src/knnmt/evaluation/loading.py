@@ -38,8 +38,8 @@ def translator_of_store(
     threads: int | None = None,
     exact: bool = False,
 ) -> Translator:
-    """The given translator, or one for the model that a store was built with, at its old place or another one. It has
-    the store's languages.
+    """The given translator, or a new one with the store's languages, for the model that the store was built with, at
+    its old place or at another one.
     """
     if isinstance(model, Translator):
         _refuse_idle(device=device, threads=threads, exact=exact or None)

@@ -23,7 +23,7 @@ from knnmt.retrieval.open_store import OpenStore
 
 MAX_NEIGHBOURS = 64
 _ROWS = 512
-_SENTENCES = 16  # whose small stores are searched together
+_SENTENCES = 16  # sentences whose small stores are searched together
 
 
 @dataclass(frozen=True, slots=True)
