@@ -195,7 +195,7 @@ def main() -> None:
         aside, store = building._preparers(engine), scratch / "store"
         cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), processes=aside)
         parts = list(islice(cut, _SLICES))
-        del cut  # and with it the processes
+        del cut  # this ends its processes
         entries = sum(part.entries for part in parts)
         units = sum(int((part.lines == 0).sum()) for part in parts)
         first = excerpt(memory, units, scratch / "first.tsv")

@@ -143,7 +143,7 @@ def batch_after_batch(shares: list[list[Sentence]], costs: Costs, size: int) -> 
 
 
 def continuous(shares: list[list[Sentence]], costs: Costs, size: int) -> tuple[float, list[float]]:
-    """The same."""
+    """The same for continuous batching."""
     waiting: list[Waiting] = [(0.0, client, share.pop()) for client, share in enumerate(shares) if share]
     running: list[list[Any]] = []  # steps left, since when, and of which client
     now, took = 0.0, []

@@ -207,7 +207,7 @@ def compare(systems: dict[str, System], sources: list[list[int]], arguments: arg
             for turn in range(arguments.rounds + 1):
                 for name, system in systems.items():
                     answer = system.run(batches, beam)
-                    if turn:  # the first round warms up
+                    if turn:  # the first round is a warm-up
                         seconds = answer["cpu" if arguments.cpu_time else "wall"]
                         speeds[name].append(answer["tokens"] / seconds)  # type: ignore[operator]
                         stages[name] = answer["stages"]  # type: ignore[assignment]

@@ -372,7 +372,7 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
 
 
 def following(domain: str, domains: Sequence[str]) -> str:
-    """The domain whose text is the other text."""
+    """The next domain, whose text serves as text of another domain."""
     places = list(domains) if len(domains) > 1 else [domain, *(each for each in DOMAINS if each != domain)]
     return next(islice(places, (places.index(domain) + 1) % len(places), None))
 

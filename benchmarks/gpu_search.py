@@ -32,7 +32,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.resident import LOADED, ResidentKeys
 
-_SECONDS = 0.4  # of each measurement, about
+_SECONDS = 0.4  # about the time of each measurement
 _CLUSTER = 64  # keys
 _RECALL = 0.95
 _WITHIN, _BETWEEN = 10.0, 16.0  # norms, chosen so that distances are as in real stores

@@ -19,7 +19,7 @@ from knnmt.engine.precision import cpu_name
 from knnmt.engine.product import float_product
 
 SHAPES = [(320, 1280), (512, 1536), (512, 2048), (2048, 512), (1024, 4096), (512, 20005)]  # inputs, outputs
-NUMBERS = 20_000_000  # in all weights of a shape: 80 MB
+NUMBERS = 20_000_000  # numbers in all weights of a shape: 80 MB
 
 
 def seconds(products: Sequence[Callable[[torch.Tensor], torch.Tensor]], x: torch.Tensor) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 import knnmt
 from knnmt import FilterConfig, SegmentPair, Translation, Translator
 
-PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; their catalogs are read, nothing is run
+PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; catalogs are only read, nothing is run
 OWN_MEMORY = Path(__file__).parent / "memory.tsv"
 OWN_PLACE = Path(".demo")
 HELD_OUT = 0.1

@@ -37,11 +37,11 @@ class Accelerator:
 
     @property
     def is_capital(self) -> bool:
-        """Whether it stands at the beginning of a word, before a capital."""
+        """Whether it is at the beginning of a word, before a capital."""
         return self.word.startswith(self.mark) and self.word[1:2].isupper() and self.word[1:].isalpha()
 
     def dropped_from(self, text: str) -> str:
-        """The text without it."""
+        """The text without the accelerator."""
         return text[: self.start] + text[self.end :]
 
 

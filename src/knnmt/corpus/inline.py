@@ -71,7 +71,7 @@ def segment_texts(
 ) -> tuple[str, str]:
     """The texts of both sides, without comments and processing instructions.
 
-    data, shown: as of `Codes`
+    data, shown: as in `Codes`
     If one side gives no text for a code, it takes the text of the code with the same id on the other side.
     """
     if not len(source) and not len(target):

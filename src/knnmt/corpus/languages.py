@@ -62,7 +62,7 @@ def direction(
 
 
 def plain_name(path: PurePath) -> PurePath:
-    """The path without the suffix of a compression."""
+    """The path without the suffix of a compression format."""
     return path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
 
 

@@ -1,4 +1,4 @@
-"""The tokens that fuzzy matches count: words, numbers, punctuation marks, tags and placeholders, without their case."""
+"""The tokens that fuzzy matches count: words, numbers, punctuation marks, tags and placeholders, ignoring case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to every unit of a memory: it was read, left out (and why), or malformed."""
+"""Counts what happened to every unit of a memory: it was read, left out (and why), or malformed."""
 
 from __future__ import annotations
 

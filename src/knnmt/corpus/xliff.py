@@ -26,7 +26,7 @@ def read_xliff(
 ) -> Iterator[SegmentPair]:
     """Pairs of an XLIFF file in the requested languages, in the same or the opposite direction.
 
-    A language that the file does not state is assumed to be the requested one. A target without a state is translated.
+    A language that the file does not state fits the request. A target without a state counts as translated.
     """
     ordinal = 0
     codes: dict[str, str] = {}

@@ -292,7 +292,7 @@ def stored_as_found(path: Path) -> StoredFile:
 def clear_leftovers(store: Path, manifest: Manifest, published: bool = False) -> None:
     """Remove our files that the manifest does not name, left by an interrupted writer. The caller must hold the lock.
 
-    published: a change of the lock's holder took effect
+    published: a change by the lock's holder has taken effect
     """
     clear_files(store / SEGMENTS, _SEGMENT_FILES, {stored.file for stored in manifest.files()}, published)
     clear_files(store, _SCRATCH_FILES, published=published)

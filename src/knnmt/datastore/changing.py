@@ -68,7 +68,7 @@ def chosen_units(
 
 
 def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators) -> dict[int, Array]:
-    """All removed sentences of each segment that loses some to a selection, by the segment's position."""
+    """All removed sentences of each segment from which a selection removes some, by the segment's position."""
     removed = {}
     for place, units in chosen_units(segments, chosen, accelerators):
         segment = segments[place]

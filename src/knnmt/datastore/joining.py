@@ -42,7 +42,7 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
 
 
 def free_to_join(path: Path, segments: Sequence[Segment]) -> int:
-    """The first segment that may be joined: an index names the segments it covers, and would no longer fit.
+    """The first segment that may be joined. An index would no longer fit if segments that it covers were joined.
 
     An index that is being made follows such joins when it is saved.
     """
@@ -50,7 +50,7 @@ def free_to_join(path: Path, segments: Sequence[Segment]) -> int:
         covers = parse_json(read_regular(path / INDEXES / INDEX_RECORD))["covers"]
         names = [segment.record.stored.sha256 for segment in segments]
         covered = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(covers, names, strict=False)))
-        return covered if covered == len(covers) else 0  # it describes another state and no longer fits
+        return covered if covered == len(covers) else 0  # 0: the index is of another state and fits no longer
     except FileNotFoundError:
         return 0
     except (OSError, ValueError, LookupError, TypeError):  # the reader of the index reports what is wrong

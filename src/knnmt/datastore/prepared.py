@@ -14,7 +14,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.rows import Rows
 
 _TEXTS = 3  # source, target and origin
-_IS_CONTEXT = 1 << 63  # added to the length of a context: sentences without a context keep their digests
+_IS_CONTEXT = 1 << 63  # set in the length of a context: sentences without a context keep their digests
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class Slice:
         )
 
     def origin(self, sentence: int) -> str:
-        """Where a sentence is from."""
+        """The origin of a sentence."""
         return bytes(self.texts[_TEXTS * range(len(self))[sentence] + 2]).decode("utf-8")
 
     def digest(self) -> str:

@@ -139,7 +139,7 @@ class ReadableStore:
             )
 
     def verify(self) -> Iterator[str]:
-        """The problems of the store, one line each: every checksum, and all relations between its arrays."""
+        """The problems of the store, one line each, from checks of every checksum and all relations between arrays."""
         manifest, segments, projection, _ = self._shown
         yield from problems_of(manifest, segments, projection)
         try:

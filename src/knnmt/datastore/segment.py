@@ -17,7 +17,7 @@
 | source_hashes | int64 (sentences,) | hash of each source as the model saw it, to find it without reading texts |
 | alignment | uint16 (entries,) | the index of the entry's source token in its source; 65,535 for none |
 | log_probabilities | float16 (entries,) | the model's own log-probability of the entry's token |
-| first_choices | uint8 (entries,) | 1 where that token was the model's first choice |
+| first_choices | uint8 (entries,) | 1 if that token was the model's first choice |
 
 Stores made for Fast kNN-MT also have source_states (source tokens, the model's dim): the encoder's output, in the type
 of the keys. Pruned stores have counts int32 (entries,): how many entries each one stands for. If units have several

@@ -1,4 +1,4 @@
-"""Cutting a corpus into slices, and turning a slice into a segment.
+"""Cuts a corpus into slices, and turns a slice into a segment.
 
 The cuts depend only on the text and the tokenizer, so any number of workers can take slices and the resulting bytes
 are the same. A slice becomes one segment file; publishing the store is a separate step.
@@ -50,7 +50,7 @@ def cut_slices(
     entries = sentences = 0
     for chunk in prepared_chunks(_chunks(pairs), tokenizer, accelerators, processes):
         ready = _fitting(chunk, max_positions, dropped)
-        ends = np.append(np.flatnonzero(ready.lines == 0)[1:], len(ready))  # of units with their lines
+        ends = np.append(np.flatnonzero(ready.lines == 0)[1:], len(ready))  # ends of units with their lines
         told = ready.targets.offsets  # entries before each sentence
         first = 0
         while first < len(ready):

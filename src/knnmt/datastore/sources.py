@@ -2,7 +2,7 @@
 
 For a model, the forms of a text are different texts. After "Gesperrt." the first decoder state is as far from that
 after "Gesperrt" as from those after other words, so a search for near states does not find the memory's segment. If the
-model gets the stored form instead, it arrives at the stored states.
+model gets the stored form instead, it produces the stored states.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Storage behind a URL, such as s3://bucket/place: files are put there completely, and fetched with a checksum.
 
 `fsspec` accesses it; the kinds of storage depend on the installed packages (`s3fs`, `gcsfs`, ...). Fetched data is not
-trusted: a file that is too long, or has other bytes, never gets its name.
+trusted: a file with a wrong size or checksum never gets its name.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Datastore(ReadableStore):
         engine: Engine[State],
         progress: EntryProgress = no_progress,
     ) -> Change:
-        """Remove and add in one publication: a corrected unit takes its own place."""
+        """Remove and add in one publication, for example to correct a unit."""
         return self._change(chosen, pairs, engine, progress)
 
     def take_over(self, other: Datastore, place: int) -> Change:
