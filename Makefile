@@ -1,4 +1,4 @@
-# Every command of the README. Each does its own set-up, in a virtual environment of its own, and can be run again.
+# Every command of the README. Each one sets up its virtual environment first, and can be run again.
 PYTHON ?= python3
 VENV := .venv
 MINUTES ?= 2
@@ -9,23 +9,23 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constrain
 
 .PHONY: demo docs serve test tests test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
 
-demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
+demo: $(VENV)/.ready  ## adapt to real message catalogs; translate held-out strings without and with the store
 	$(RUN) examples/demo.py
 
-serve: $(VENV)/.ready-serve  ## the service, with its page, on the store that make demo makes
+serve: $(VENV)/.ready-serve  ## run the service, with its page, on the stores of make demo
 	@ls -d .demo/*.store > /dev/null 2>&1 || $(MAKE) demo
 	$(RUN) -m knnmt serve --data .demo/service $$(for store in .demo/*.store; do echo "--store $$(basename $$store .store)=$$store"; done)
 
-test: $(VENV)/.ready-dev  ## lint, formatting, types and all tests that take seconds, side by side
+test: $(VENV)/.ready-dev  ## lint, formatting, types and all tests that take seconds, in parallel
 	$(MAKE) --jobs 2 check tests
 
-tests: $(VENV)/.ready-dev  ## the tests alone, two at a time with a thread each
+tests: $(VENV)/.ready-dev  ## only the tests, two at a time with one thread each
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal
 
-test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda
+test-cuda: $(VENV)/.ready-dev  ## all tests that need a GPU; if everything is installed already: python -m pytest -m cuda
 	$(RUN) -m pytest -m cuda
 
-test-ray: $(VENV)/.ready-ray  ## building and searching on a cluster of Ray, made of processes of this machine
+test-ray: $(VENV)/.ready-ray  ## building and searching on a Ray cluster of local processes
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m ray
 
 test-dialects: $(VENV)/.ready-serve $(WEBLATE)/.ready-$(WEBLATE_VERSION)  ## Weblate's own connectors against a running service
@@ -36,18 +36,18 @@ check: $(VENV)/.ready-dev
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
 
-format: $(VENV)/.ready-dev  ## put the code into the house format
+format: $(VENV)/.ready-dev  ## format the code
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
 
-docs: $(VENV)/.ready-docs  ## a site of the documentation in .site, with references made from the code; links are checked
+docs: $(VENV)/.ready-docs  ## make the documentation site in .site, with references from the code, and check links
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs build
 
 soak: $(VENV)/.ready-dev  ## the long and heavy checks
 	$(RUN) -m pytest -m soak
 	$(RUN) -m pytest -m hypothesis --hypothesis-profile thorough
 
-fuzz: $(VENV)/.ready-dev  ## crafted stores, memories and documents, made by chance: make fuzz MINUTES=10
+fuzz: $(VENV)/.ready-dev  ## random crafted stores, memories and documents: make fuzz MINUTES=10
 	$(RUN) tests/fuzz.py --minutes $(MINUTES)
 
 bench: $(VENV)/.ready-bench  ## decoding and building speed beside transformers, CTranslate2 and the bare model
@@ -90,7 +90,7 @@ $(VENV)/.ready-bench: $(VENV)/.ready
 	$(INSTALL) ".[bench]"
 	@touch $@
 
-# Without what needs libraries of the system (backups, fonts, screenshots), which connectors do not use.
+# Leaves out packages that need system libraries (backups, fonts, screenshots): connectors do not use them.
 $(WEBLATE)/.ready-$(WEBLATE_VERSION):
 	@echo "Setting up $(WEBLATE) with Weblate $(WEBLATE_VERSION), half a gigabyte; the first time takes minutes."
 	$(PYTHON) -m venv $(WEBLATE)

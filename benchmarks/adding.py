@@ -1,15 +1,15 @@
-"""Many small additions to a store: how long each takes, and how long it takes then to open the store.
+"""Times many small additions to a store, and then opening the store.
 
     OMP_NUM_THREADS=1 python benchmarks/adding.py --adds 10000 [--for-fast] [--store STORE]
     OMP_NUM_THREADS=1 python benchmarks/adding.py --entries 100000 1000000 20000000 --adds 50
 
-Each addition is one made-up pair in one publication, by the shipped model. Every tenth is then corrected, and a reader
-that has the store open follows. --store: begin with a copy of this one. Times are in milliseconds, in brackets those of
-the processor alone, since other work may want it.
+Each addition is one made-up pair in one publication, by the shipped model. Every tenth pair is then corrected, and a
+reader that has the store open follows. --store: begin with a copy of this store. Times are in milliseconds, with CPU
+time in brackets, because other programs may run.
 
---entries: corrections by the service's own writer, in stores that hold so many entries already, and how long the next
-translation of the corrected text takes, which must be the correction. All of such a store is made up of the same words;
-its keys are zeros. It needs as much room as a real one, 640 bytes an entry and more.
+--entries: corrections by the service's own writer, in stores that already hold this many entries, and the time of the
+next translation of the corrected text, which must be the correction. Such a store is made up from the same words, and
+its keys are zeros. It needs as much space as a real store, 640 bytes per entry and more.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NOUNS = ["Auftrag", "Bericht", "Drucker", "Filter", "Hebel", "Kessel", "Motor", 
 IN_ENGLISH = ["job", "report", "printer", "filter", "lever", "boiler", "motor", "governor", "switch", "cylinder"]
 BUILT = 50
 OPENINGS = 20
-DIFFERENT = 4  # segments of a made-up store; the others have their texts and other tokens
+DIFFERENT = 4  # segments of a made-up store; the others repeat their texts with other tokens
 CORRECTED = 9_000_000  # the number of a pair that no store has
 
 
@@ -61,7 +61,7 @@ def pair(number: int) -> SegmentPair:
 
 
 class Times:
-    """Milliseconds of what was done again and again, by the clock and of the processor."""
+    """Milliseconds of repeated work, by the clock and of the CPU."""
 
     def __init__(self) -> None:
         self._found: list[tuple[float, float]] = []
@@ -81,7 +81,7 @@ class Times:
 
 
 def made_up_store(path: Path, entries: int, engine: Engine[Any]) -> Datastore:
-    """A store that has at least so many entries, as if it had been searched by segment all along."""
+    """A store with at least this many entries, as if it had been searched by segment before."""
     store = Datastore.build(path, map(pair, range(BUILT)), engine, BuildConfig())
     manifest, records = store.manifest, list(store.manifest.segments)
     numbers = count(manifest.next_segment)
@@ -125,13 +125,13 @@ def made_up_segment(part: Slice, dim: int) -> dict[str, Array]:
 
 
 def correct_in(entries: int, corrections: int, engine: Engine[Any]) -> None:
-    """Correct a store of so many entries as the service does, and say how long each took."""
+    """Correct a store of this many entries as the service does, and print how long each correction took."""
     correcting, translating = Times(), Times()
     with tempfile.TemporaryDirectory() as place:
         path = made_up_store(Path(place).resolve() / "s", entries, engine).path
         translator = Translator(datastore=path)
         writers = Writers(translator)
-        translator.translate(pair(0).source)  # what is put in order at the first text is there
+        translator.translate(pair(0).source)  # so that the set-up at the first text is done
         for number in range(corrections + 1):
             better = replace(pair(CORRECTED + number % 3), target=f"This is correction {number}.")
             correcting.take(lambda better=better: writers.of(path).put("replace", [better]).result())  # type: ignore[misc]

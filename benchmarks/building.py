@@ -1,15 +1,15 @@
-"""Building speed beside the bare forced pass, and what each part of a build can do alone.
+"""Building speed beside the bare forced pass, and the speed of each stage alone.
 
     python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...]
         [--device cuda] [--processes N ...] [--finish]
 
-All sides run the same batches in one process, taking turns, after a little text that warms up. "bare" is encoder,
-decoder and the scores of the given tokens, which a store keeps, too, over the first 16 slices; "build" reads all of the
+All sides run the same batches in one process and take turns, after a short warm-up. "bare" is the encoder, the decoder
+and the scores of the given tokens (a store keeps these as well), over the first 16 slices. "build" reads the whole
 text, prepares it, cuts slices, runs the same passes, keeps the keys in float16, hashes and writes a store. CPU time
-counts all threads and processes. Then each stage runs alone on the first slices, so that the slowest shows; --finish
-adds what `knnmt build` does at the end: settings, and an index where one is made. --pairs 0 takes all of the text. What
-matters most is printed first and at once, so that the script can be stopped. Default text: the software domain's
-training pairs under KNNMT_DATA (default ../shared).
+includes all threads and processes. Then each stage runs alone on the first slices, to show the slowest. --finish adds
+the last part of `knnmt build`: settings, and an index if one is made. --pairs 0 takes the whole text. The most
+important results are printed first and at once, so that the script can be stopped. Default text: the training pairs of
+the software domain under KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from knnmt.engine.forced import force, pass_batching, score
 from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
 
-_SLICES = 16  # that the bare pass and each stage alone are measured with
+_SLICES = 16  # for the bare pass and for each stage alone
 _WARMING = {"cpu": 500, "cuda": 10_000}  # pairs
 
 
 def sample(path: Path | None, count: int, scratch: Path) -> Path:
-    """The first pairs of a TSV file, or all of them, in a file of their own."""
+    """The first pairs of a TSV file, or all of them, in a separate file."""
     path = path or Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / "train.tsv.xz"
     if not path.exists():
         sys.exit(f"{path}: not there; set KNNMT_DATA or give --text FILE")
@@ -72,7 +72,7 @@ def excerpt(path: Path, count: int, into: Path) -> Path:
 
 @dataclass
 class Spent:
-    """Seconds of a piece of work: on the clock, of all cores together, and of the main thread."""
+    """Seconds of a piece of work: by the clock, of all cores together, and of the main thread."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -95,7 +95,7 @@ def _cpu_seconds() -> float:
 
 
 def bare(engine: Engine[Any], parts: list[Slice], batch_tokens: int, scores: bool) -> None:
-    """Encoder and decoder over the batches that a build makes, with scores or without."""
+    """Encoder and decoder over the batches of a build, with or without scores."""
     for part in parts:
         longer = np.maximum(part.sources.lengths, part.targets.lengths)
         for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
@@ -105,7 +105,7 @@ def bare(engine: Engine[Any], parts: list[Slice], batch_tokens: int, scores: boo
 
 
 def passes(engine: Engine[Any], parts: list[Slice], batch_tokens: int) -> None:
-    """All that the device does for a build, with the keys' way to the host."""
+    """All work of the device in a build, including the transfer of keys to the host."""
     begun: deque[Callable[[], object]] = deque()
     for part in parts:
         begun.append(begin_passes(engine, part.sources, part.targets, "float16", batch_tokens, for_fast=False))
@@ -116,7 +116,7 @@ def passes(engine: Engine[Any], parts: list[Slice], batch_tokens: int) -> None:
 
 
 def write(engine: Engine[Any], part: Slice, batch_tokens: int, times: int, place: Path) -> Spent:
-    """The arrays of one slice, written again and again by as many threads as a build has."""
+    """Write the arrays of one slice repeatedly, with as many threads as a build has."""
     from concurrent.futures import ThreadPoolExecutor
 
     arrays = encode_slice(engine, part, "float16", batch_tokens)
@@ -129,7 +129,7 @@ def write(engine: Engine[Any], part: Slice, batch_tokens: int, times: int, place
 def whole_build(
     store: Path, memory: Path, engine: Engine[Any], batch_tokens: int, processes: int
 ) -> tuple[int, Spent, timing.Timings]:
-    """A build in place of the store that is there: its entries, and where its main thread's time went."""
+    """A build that replaces the existing store: its entries, and where its main thread's time went."""
     shutil.rmtree(store, ignore_errors=True)
     with (
         timing.record() as timings,
@@ -145,7 +145,7 @@ def pairs_of(memory: Path) -> Iterator[SegmentPair]:
 
 
 def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: int, scratch: Path) -> None:
-    """What each stage can do alone, in entries a second; the slowest at the end."""
+    """The speed of each stage alone, in entries per second; the slowest at the end."""
     entries = sum(part.entries for part in parts)
 
     def tell(name: str, spent: Spent, share: float = 1.0) -> None:
@@ -195,7 +195,7 @@ def main() -> None:
         aside, store = building._preparers(engine), scratch / "store"
         cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), processes=aside)
         parts = list(islice(cut, _SLICES))
-        del cut  # and with it the processes
+        del cut  # this ends its processes
         entries = sum(part.entries for part in parts)
         units = sum(int((part.lines == 0).sum()) for part in parts)
         first = excerpt(memory, units, scratch / "first.tsv")

@@ -1,16 +1,16 @@
-"""How well translations know how sure they are: what they say beside how much of them stays.
+"""How well the certainty of translations fits: the stated certainty beside the part of a translation that stays.
 
     python benchmarks/certainty.py DIRECTORY [--pairs 5000] [--lines 500] [--domains it koran law medical]
     python benchmarks/certainty.py DIRECTORY --repaired [--lines 50000]
 
-For each domain DIRECTORY gets a store that `knnmt adapt` makes of `--pairs` training pairs; one that is there is taken
-as it is. The first `--lines` development lines, which no store holds, are translated with it. What stays of a
-translation is its likeness to the reference, scored as matches are. Printed are the mean of what stays and of what was
-said, the error of calibration (lines sorted by what was said, in ten parts of the same size: the mean difference of
-both means), the rank correlation, and what stays of the least sure and of the surest fifth.
+For each domain, DIRECTORY gets a store that `knnmt adapt` makes from `--pairs` training pairs; an existing store is
+used as it is. It translates the first `--lines` development lines, which no store holds. The part of a translation
+that stays is its similarity to the reference, scored like a match. The script prints the mean of this part and of the
+stated certainty, the calibration error (lines sorted by certainty, in ten parts of the same size: the mean difference
+of both means), the rank correlation, and the part that stays of the least and the most certain fifth.
 
---repaired: texts with numbers or placeholders among the other training pairs, of which a fuzzy match from 50 % on is
-repaired, and what stays of those. Text comes from KNNMT_DATA (default ../shared).
+--repaired: texts with numbers or placeholders from the other training pairs that have a fuzzy match of at least 50 %,
+which is repaired, and the part of it that stays. Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PARTS = 10
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """(n,), from 1, the mean of the places where values are the same."""
+    """(n,) ranks from 1; equal values get the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     found: np.ndarray = (last - (counts - 1) / 2)[which]

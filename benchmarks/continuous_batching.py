@@ -1,11 +1,11 @@
-"""Would the service gain if sentences could join a batch that is being decoded? From measured costs, by simulation.
+"""Simulates, from measured costs, whether the service would gain if sentences could join a batch during decoding.
 
     OMP_NUM_THREADS=1 python benchmarks/continuous_batching.py [--sentences 128] [--beam 5] [--rounds 3]
 
-It measures the processor's time of encoding and of a step of beam search at several sizes of batch, and how many steps
-each sentence takes. With these, it follows clients that send one sentence after the other, in two ways: batch after
-batch, each of sentences of about the same length, as the service does; and continuously, where a sentence that ends
-makes room for the next one at once. One worker serves in both. Default text: as that of benchmarks/serving.py.
+It measures the CPU time of encoding and of a step of beam search at several batch sizes, and how many steps each
+sentence takes. With these costs, it simulates clients that send one sentence after the other, in two ways: batch after
+batch, each with sentences of about the same length, as the service does; and continuously, where the next sentence
+takes the place of a finished one at once. Both have one worker. Default text: that of benchmarks/serving.py.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class Sentence:
 
 
 class Costs:
-    """Seconds of encoding and of steps, interpolated between the sizes that were measured."""
+    """Seconds of encoding and of steps, interpolated between the measured sizes."""
 
     def __init__(self, encoding: Sequence[float], steps: Sequence[float], source: float) -> None:
         self._encoding, self._steps, self._source = encoding, steps, source
 
     def encode(self, batch: Sequence[Sentence]) -> float:
-        longest = max(each.source for each in batch)  # to which all are padded
+        longest = max(each.source for each in batch)  # all are padded to this length
         return float(np.interp(len(batch), SIZES, self._encoding)) * longest / self._source
 
     def step(self, size: int) -> float:
         return float(np.interp(size, SIZES, self._steps))
 
     def batch(self, batch: Sequence[Sentence]) -> list[float]:
-        """When each sentence of a batch is done; sentences leave when they are."""
+        """When each sentence of a batch is done; a finished sentence leaves the batch."""
         now, done, ends = self.encode(batch), 0, [0.0] * len(batch)
         order = sorted(range(len(batch)), key=lambda place: batch[place].steps)
         for left, place in zip(range(len(batch), 0, -1), order, strict=True):
@@ -94,7 +94,7 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
             encoding[size].append(time.process_time() - began)
             marks.clear()
             beam_search(engine, batch, config)
-            pairs = list(pairwise(marks[2:]))  # the first steps have one hypothesis a sentence
+            pairs = list(pairwise(marks[2:]))  # the first steps have one hypothesis per sentence
             steps[size].append(statistics.median(b[0] - a[0] for a, b in pairs if a[1] == b[1] == size))
     Batch.step = step  # type: ignore[method-assign]
     print("size   encoding ms   a step ms   a step ms a sentence")
@@ -108,21 +108,21 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
     return sentences, Costs(medians[0], medians[1], longest)
 
 
-# Following clients ----------------------------------------------------------------------------------------------------
+# Simulating clients ---------------------------------------------------------------------------------------------------
 
 
 def offline(sentences: Sequence[Sentence], costs: Costs, size: int = 32) -> float:
-    """Sentences a second of all, sorted by length first."""
+    """Sentences per second for all sentences, sorted by length first."""
     order = sorted(sentences, key=lambda each: -each.source)
     batches = [order[place : place + size] for place in range(0, len(order), size)]
     return len(order) / sum(max(costs.batch(batch)) for batch in batches)
 
 
-Waiting = tuple[float, int, Sentence]  # since when, of which client
+Waiting = tuple[float, int, Sentence]  # since when, and of which client
 
 
 def batch_after_batch(shares: list[list[Sentence]], costs: Costs, size: int) -> tuple[float, list[float]]:
-    """When all is done, and how long each took."""
+    """When all sentences are done, and how long each took."""
     waiting: list[Waiting] = [(0.0, client, share.pop()) for client, share in enumerate(shares) if share]
     now, took = 0.0, []
     while waiting:
@@ -143,9 +143,9 @@ def batch_after_batch(shares: list[list[Sentence]], costs: Costs, size: int) -> 
 
 
 def continuous(shares: list[list[Sentence]], costs: Costs, size: int) -> tuple[float, list[float]]:
-    """The same."""
+    """The same for continuous batching."""
     waiting: list[Waiting] = [(0.0, client, share.pop()) for client, share in enumerate(shares) if share]
-    running: list[list[Any]] = []  # steps left, since when, of which client
+    running: list[list[Any]] = []  # steps left, since when, and of which client
     now, took = 0.0, []
     while waiting or running:
         if not running:

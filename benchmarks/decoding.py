@@ -3,15 +3,15 @@
     python benchmarks/decoding.py [--text FILE ...] [--sentences 64] [--rounds 5] [--threads 2] [--cpu-time]
     python benchmarks/decoding.py --made-up marian-78m fsmt-270m [--target-tokens 32] ...
 
-Each system runs in a process of its own, because the thread pools of two libraries in one process disturb each other;
-only one works at a time, and the systems take turns within every round, so that a slow moment of the machine hits all.
-The text is sorted by length and batched in the same way for everyone. Tokens are those of the best hypotheses, the end
-of sentence counted. Default text: the German side of the development sets under KNNMT_DATA (default ../shared).
+Each system runs in its own process, because the thread pools of two libraries in one process disturb each other. Only
+one system works at a time, and they take turns within every round, so that a slow moment of the machine affects all.
+The text is sorted by length and batched in the same way for all. Tokens are those of the best hypotheses, including the
+end of sentence. Default text: the German side of the development sets under KNNMT_DATA (default ../shared).
 
-With --made-up, models of well-known shapes with random weights (`made_up.py`) take the place of the shipped one. Every
-hypothesis then has the same number of tokens, so that all systems do the same work. With --cpu-time, seconds are those
-in which the cores worked for a system, which says more on a machine that others use; with one thread only, for threads
-that wait count as working.
+With --made-up, models of well-known shapes with random weights (`made_up.py`) replace the shipped one. Every hypothesis
+then has the same number of tokens, so that all systems do the same work. With --cpu-time, the script measures CPU
+seconds, which are more reliable on a shared machine. Use this with one thread only, because waiting threads count as
+working.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def serve(system: str, threads: int, model: Path, ct2: str, fixed: int) -> None:
 
 
 class System:
-    """A system's process, asked over a pipe."""
+    """A system's process, with a pipe for requests."""
 
     def __init__(self, name: str, threads: int, model: Path, ct2: Path, tokens: int) -> None:
         command = [sys.executable, __file__, "--serve", name, "--threads", str(threads)]
@@ -186,7 +186,7 @@ def convert(place: Path) -> Path:
 
 
 def batches_of(sources: list[list[int]], size: int, count: int) -> list[list[list[int]]]:
-    """Every batch size sees sentences spread over all lengths; small batches see fewer, to keep the run short."""
+    """Batches with sentences of all lengths for every batch size; small sizes get fewer, to keep the run short."""
     step = max(1, len(sources) // count)
     chosen = sorted(sources[::step], key=len, reverse=True)
     return [chosen[i : i + size] for i in range(0, len(chosen), size)]
@@ -207,7 +207,7 @@ def compare(systems: dict[str, System], sources: list[list[int]], arguments: arg
             for turn in range(arguments.rounds + 1):
                 for name, system in systems.items():
                     answer = system.run(batches, beam)
-                    if turn:  # the first round warms up
+                    if turn:  # the first round is a warm-up
                         seconds = answer["cpu" if arguments.cpu_time else "wall"]
                         speeds[name].append(answer["tokens"] / seconds)  # type: ignore[operator]
                         stages[name] = answer["stages"]  # type: ignore[assignment]
@@ -224,7 +224,7 @@ def _ours(name: str) -> bool:
 
 
 def _compared(ours: str, theirs: str) -> bool:
-    """float32 with all others, int8 with int8."""
+    """float32 is compared with all others, int8 with int8."""
     return _ours(ours) and not _ours(theirs) and (ours == "knnmt" or theirs.endswith("int8"))
 
 
@@ -260,7 +260,7 @@ def main() -> None:
 
 
 def compare_on(model: str, scratch: Path, arguments: argparse.Namespace) -> None:
-    """All systems on the shipped model or on a made-up one, which another process makes: that takes memory."""
+    """All systems on the shipped or a made-up model; another process makes the latter, because that takes memory."""
     checkpoint, tokens, ct2 = MODEL, 0, scratch / "ct2"
     names = ["knnmt", *(name for name in arguments.systems if name != "knnmt")]
     if model in made_up.SHAPES:

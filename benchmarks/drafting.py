@@ -1,18 +1,18 @@
-"""Greedy search with drafts from the memory beside the same without, and beside the model alone.
+"""Greedy search with drafts from the memory beside greedy search without drafts, and beside the model alone.
 
     python benchmarks/drafting.py STORE=DOMAIN[:TEXT] ... [--device cuda] [--dtype float32] [--batches 1 2 4 8]
         [--segments 64] [--lines 200 ...] [--rounds 3] [--threads 1] [--pairs 0] [--turns]
 
-A store that is not there is built first, of so many training pairs of its domain (--pairs, 0 for all). Each store is
-asked with development lines of its domain, or of another, TEXT, that its memory does not know. --lines: how many, of
-each size of batch if there are several numbers. Systems take turns within every round, after one that does not count;
-time is CPU time with one thread of a CPU, else wall-clock time; ratios are those of medians. --rounds 0 compares and
-measures nothing.
+A store that does not exist is built first, from --pairs training pairs of its domain (0 for all). It translates
+development lines of its domain, or of another one, TEXT, that its memory does not know. --lines: how many lines; with
+several numbers, one for each batch size. Systems take turns within every round, after a warm-up round. Time is CPU
+time with one CPU thread, otherwise wall-clock time; ratios are ratios of medians. --rounds 0 compares translations
+but measures no time.
 
-Translations with and without drafts are compared, token for token; `drafting_sameness.py` says why some differ on a
+Translations with and without drafts are compared token by token; `drafting_sameness.py` shows why some differ on a
 GPU.
 
---turns: on a GPU, how long a step takes for each number of tokens that a step may compute together. Text comes from
+--turns: on a GPU, the time of a step for each number of tokens that a step can compute together. Text comes from
 KNNMT_DATA (default ../shared).
 """
 
@@ -44,7 +44,7 @@ Sources = Sequence[Sequence[int]]
 def decode(
     translator: Translator, batches: list[Sources], config: DecodingConfig, retrieval: Retrieval | None, drafts: bool
 ) -> tuple[list[Hypothesis], Statistics]:
-    """The translations of all batches, and what came of drafts."""
+    """The translations of all batches, and the statistics of drafts."""
     counted = Statistics()
     before = search.MAX_DRAFTED
     search.MAX_DRAFTED = {"cpu": 1000, "cuda": 1000} if drafts else {}
@@ -60,24 +60,24 @@ def decode(
 
 
 def compare(plain: Sequence[Hypothesis], drafted: Sequence[Hypothesis]) -> tuple[int, float]:
-    """How many translations differ, and the largest difference of the others' scores."""
+    """How many translations differ, and the largest difference between the scores of the others."""
     pairs = list(zip(plain, drafted, strict=True))
     same = [(one, other) for one, other in pairs if one.tokens == other.tokens]
     return len(pairs) - len(same), max((abs(one.score - other.score) for one, other in same), default=0.0)
 
 
 def step_times(translator: Translator, batches: list[Sources], config: DecodingConfig, retrieval: Retrieval) -> None:
-    """How long recorded steps take, by the sentences and tokens of a sentence that they compute."""
+    """The time of recorded steps, by the number of sentences and the number of tokens of each sentence."""
     for turns in recorded_drafts.TURNS:
         with mock.patch.object(recorded_drafts, "turns_for", return_value=turns):
-            for _ in range(4):  # until all is recorded
+            for _ in range(4):  # until all steps are recorded
                 decode(translator, batches[:: max(1, len(batches) // 8)], config, retrieval, drafts=True)
     for arena in translator.engine.kept(Arenas).free:  # type: ignore[attr-defined]
         for key, step in arena._kept.items():
             if isinstance(step, Recorded) and step._graph is not None and key[0] == "drafted":
                 _, sentences, turns, slots, source = key[:5]
                 with torch.inference_mode(), arena.on_stream():
-                    arena.ended.fill_(1)  # so that none goes on
+                    arena.ended.fill_(1)  # so that no sentence continues
                     took = replayed(step._graph)
                 print(
                     f"  {sentences} sentences, {turns} turns, {slots} slots, {source} source: {took:.0f} µs", flush=True
@@ -104,7 +104,7 @@ def measure(
     rounds: int,
     clock: Callable[[], float],
 ) -> None:
-    """The rest of a row of the table: speeds, what came of drafts, and what they changed."""
+    """The rest of a table row: speeds, statistics of drafts, and the differences that drafts make."""
     asked = {"alone": (None, False), "plain": (retrieval, False), "drafted": (retrieval, True)}
     if not rounds:
         del asked["alone"]

@@ -1,19 +1,19 @@
-"""Beams and drafts: how often a beam's next survivors were foreseen, and BLEU against speed for every beam.
+"""Beams and drafts: how often drafts foresee a beam's next survivors, and BLEU against speed for every beam.
 
     python benchmarks/drafting_beams.py foreseen STORE=DOMAIN [--beams 2 3 5] [--lines 40] [--threads 1]
     python benchmarks/drafting_beams.py measure STORE=DOMAIN --out STEM [--beams 1 2 3 5] [--lines 200] [--batch 8]
         [--runs 2] [--device cuda] [--segments 64] [--threads 1]
     python benchmarks/drafting_beams.py draw STORE=DOMAIN --out STEM
 
-foreseen: a pass of a beam could be left out if all of the beam's survivors were among tokens that were drafted for
-their hypotheses and computed in the pass before. For a number of drafted tokens for each hypothesis this counts how
-often that is so, and what it would gain: the tokens of a pass times the cost of a pass without drafts over the cost of
-one with them, measured on the spot.
+foreseen: a beam could leave out a pass if all of its survivors were among the tokens that were drafted for their
+hypotheses and computed in the previous pass. For several numbers of drafted tokens per hypothesis, this counts how
+often that happens, and computes the gain: the tokens per pass times the cost of a pass without drafts, divided by the
+cost of one with drafts, measured in the same run.
 
-measure: tokens a second of the model alone, of search in the whole store and by segment, and by segment with drafts,
-written to STEM.json with the translations. draw: these against BLEU, as a table, STEM.png and STEM.svg; it needs
-matplotlib and sacrebleu, which the machine that measures need not have. Time is CPU time with one thread of a CPU, else
-wall-clock time; of several runs of a system the fastest counts. Text comes from KNNMT_DATA (default ../shared).
+measure: tokens per second of the model alone, of search in the whole store and by segment, and by segment with drafts,
+written to STEM.json with the translations. draw: shows these against BLEU as a table, STEM.png and STEM.svg; only this
+step needs matplotlib and sacrebleu, so another machine can do it. Time is CPU time with one CPU thread, otherwise
+wall-clock time; the fastest run of each system counts. Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ DRAFTED = (1, 2, 4, 8)  # tokens for each hypothesis
 
 
 class Watched(Batch[object]):  # type: ignore[type-var]
-    """A batch that counts steps whose survivors were among so many drafted tokens of their hypotheses.
+    """A batch that counts steps whose survivors were among the drafted tokens of their hypotheses, for each number.
 
-    drafts: of each row, the tokens that follow the entries of its last token, nearest first, each once
+    drafts: for each row, the tokens that follow the entries of its last token, nearest first, each once
     """
 
     steps = 0
@@ -91,7 +91,7 @@ class Watched(Batch[object]):  # type: ignore[type-var]
 
 
 def milliseconds_a_pass(engine: TransformerEngine, rows: int) -> float:
-    """Of the decoder and the vocabulary, with so many rows of one sentence, twelve tokens into it."""
+    """Time of decoder and vocabulary with this many rows of one sentence, twelve tokens into it."""
     times = []
     with torch.inference_mode():
         state = engine.start(engine.encode([[*range(50, 80), 0]]))

@@ -1,24 +1,24 @@
-"""Where recorded steps with drafts differ from those without, and why.
+"""Shows where recorded steps with drafts differ from steps without drafts, and why.
 
     python benchmarks/drafting_sameness.py STORE=DOMAIN ... [--device cuda] [--dtype float32] [--batches 16 64]
         [--lines 1000] [--segments 64] [--pairs 0]
 
-Steps of another shape round otherwise. That changes a log-probability a little, or it changes which of the entries at
-nearly the same distance are the k nearest, and then much. Development lines are translated greedily without drafts, and
-with 8 tokens in every step. For each token, up to the first that differs, its log-probabilities and its neighbours are
-compared:
+Steps of different shapes round differently. This changes a log-probability a little. If it changes which entries at
+nearly the same distance are the k nearest, it changes the log-probability a lot. Development lines are translated
+greedily without drafts, and with 8 tokens in every step. For each token up to the first different one, the script
+compares log-probabilities and neighbours:
 
-    tokens               how many were compared
-    same neighbours      the largest difference of a token's log-probability where both found the same entries
-    moved                the largest change of the distance to an entry
-    other neighbours     of how many tokens the entries differ
-    apart                the largest difference of distance between an entry that only one of the two found and the last
-                         that the other found: a tie for the last place if it is no larger than what distances move by
-    difference           the largest difference of a token's log-probability there
-    other translations   how many, and for each: the difference of the two best at the first other token, how many
-                         entries of that step differ, and how far apart those are
+    tokens               number of compared tokens
+    same neighbours      largest difference of a token's log-probability if both found the same entries
+    moved                largest change of the distance to an entry
+    other neighbours     number of tokens with different entries
+    apart                largest difference of distance between an entry that only one of the two found and the last
+                         that the other found: a tie for the last place if it is at most as large as "moved"
+    difference           largest difference of a token's log-probability in these cases
+    other translations   number, and for each: the difference of the two best at the first different token, how many
+                         entries of that step differ, and the distance between those
 
-A store that is not there is built first.
+A store that does not exist is built first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Sources = Sequence[Sequence[int]]
 
 @dataclass
 class Step:
-    """What a sentence found at a step: its best token's log-probability, how far the next is, and its neighbours."""
+    """A step of a sentence: its best token's log-probability, the margin to the next token, and its neighbours."""
 
     token: int
     gain: float
@@ -57,7 +57,7 @@ class Step:
 
 
 class Tracing:
-    """Notes what recorded steps find, which are not recorded meanwhile."""
+    """Notes the results of recorded steps, which run without recording meanwhile."""
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[np.ndarray, ...]] = deque()
@@ -68,7 +68,7 @@ class Tracing:
         self.traces = [[] for _ in range(sentences)]
 
     def note(self, found: Any, log_probabilities: torch.Tensor, offsets: torch.Tensor) -> None:
-        """A step, (sentences, turns, ...)."""
+        """Note a step, (sentences, turns, ...)."""
         sentences, turns, _ = log_probabilities.shape
         best, tokens = log_probabilities.topk(2)
         gains, margins = best[..., 0] + offsets.view(sentences, turns), best[..., 0] - best[..., 1]
@@ -76,7 +76,7 @@ class Tracing:
         self._under_way.append(tuple(each.cpu().numpy() for each in (tokens[..., 0], gains, margins, *near)))
 
     def take(self, source_of: np.ndarray, counts: Sequence[int]) -> None:
-        """The oldest step, if it was noted, which one is not whose token is forced: so many tokens of each count."""
+        """Take `counts` tokens of each sentence from the oldest noted step; steps with a forced token are not noted."""
         if not self._under_way:
             return
         tokens, gains, margins, distances, ids = self._under_way.popleft()
@@ -89,7 +89,7 @@ class Tracing:
 
 @contextmanager
 def traced(turns: int) -> Iterator[Tracing]:
-    """All steps within are noted, those with drafts of so many turns."""
+    """Note all steps inside this context; steps with drafts have this many turns."""
     tracing = Tracing()
     mix, mix_in_turn = RecordedSteps.mix, RecordedSteps.mix_in_turn
     look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts._DraftedBatch._look_at
@@ -126,7 +126,7 @@ def traced(turns: int) -> Iterator[Tracing]:
 def both_ways(
     translator: Translator, sources: Sources, config: DecodingConfig, retrieval: Retrieval
 ) -> tuple[list[list[Step]], list[list[Step]]]:
-    """What the steps of a batch found without drafts and with them."""
+    """The steps of a batch without and with drafts."""
     engine: Any = translator.engine
     with traced(turns=8) as tracing:
         tracing.begin(len(sources))
@@ -141,7 +141,7 @@ def both_ways(
 
 
 class Differences:
-    """What comparing finds."""
+    """The results of the comparison."""
 
     def __init__(self) -> None:
         self.tokens = self.others = 0
@@ -167,7 +167,7 @@ class Differences:
 
 
 def exchanged(one: Step, other: Step) -> tuple[int, float]:
-    """How many entries only the first step found, and how far those are from the last that the other found."""
+    """How many entries only the first step found, and their distance from the last entry that the other found."""
     left, furthest = 0, 0.0
     for mine, its in ((one, other), (other, one)):
         alone = ~np.isin(mine.ids, its.ids) & (mine.ids >= 0)
@@ -179,7 +179,7 @@ def exchanged(one: Step, other: Step) -> tuple[int, float]:
 
 
 def moved(one: Step, other: Step) -> float:
-    """By how much the distance to an entry that both found changes at most."""
+    """The largest change of the distance to an entry that both found."""
     distances = dict(zip(other.ids.tolist(), np.sqrt(other.distances).tolist(), strict=True))
     pairs = zip(one.ids.tolist(), np.sqrt(one.distances).tolist(), strict=True)
     return max((abs(mine - distances[each]) for each, mine in pairs if each >= 0 and each in distances), default=0.0)

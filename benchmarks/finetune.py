@@ -1,16 +1,16 @@
-"""What people use instead: the shipped model fine-tuned on a domain, whole and as LoRA on attention, beside kNN-MT.
+"""Compares kNN-MT with the usual alternative: the shipped model fine-tuned on a domain, fully and as LoRA on attention.
 
     python benchmarks/finetune.py [--domains it koran law medical] [--pairs 15000] [--lines 500] [--device cuda]
 
-For each domain the model learns from `--pairs` training pairs until the loss of one half of the development text grows
-no better; `--lines` of the other half, and as many of the next domain named, are translated by: the model alone,
-kNN-MT, both fine-tuned models, and the wholly fine-tuned model with kNN-MT on top. A store of a fine-tuned model is
-built with that model. Stores are tuned by likelihood on the half that says when to stop.
+For each domain, the model learns from `--pairs` training pairs until the loss on one half of the development text no
+longer improves. `--lines` lines of the other half, and as many of the next named domain, are translated by the model
+alone, kNN-MT, both fine-tuned models, and the fully fine-tuned model with kNN-MT on top. A store for a fine-tuned model
+is built with that model. Stores are tuned by likelihood on the half that decides when to stop.
 
-Columns: BLEU and chrF on text of the domain and of another (sacrebleu's; where it is not installed, `--hypotheses FILE`
-keeps translations, and `--score FILE` scores them elsewhere), how many words of the references that the training text
-has 1 to 5 times come out, seconds to the first adapted sentence, to take in one correction and to forget one, bytes for
-each client, sentences a second. Text comes from KNNMT_DATA (default ../shared). Needs the light core alone.
+Columns: BLEU and chrF on text of the domain and of another (by sacrebleu; if it is not installed, `--hypotheses FILE`
+keeps translations, and `--score FILE` scores them elsewhere); how many words of the references that occur 1 to 5 times
+in the training text are translated; seconds until the first adapted sentence, to learn one correction and to forget
+one; bytes per client; sentences per second. Text comes from KNNMT_DATA (default ../shared). Needs only the light core.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Tokens = Sequence[tuple[list[int], list[int]]]
 class Marian(nn.Module):
     """The shipped model with gradients: post-norm, sinusoidal positions, swish, one table for all embeddings.
 
-    lora: the rank of what is added to the projections of attention, all else being frozen; 0 to train everything
+    lora: the rank of the matrices added to the projections of attention, with all else frozen; 0 to train everything
     """
 
     def __init__(self, directory: Path, lora: int = 0) -> None:
@@ -134,7 +134,7 @@ class Marian(nn.Module):
         return functional.linear(y, table, bias[0])
 
     def loss(self, batch: Tokens, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        """The sum over all target tokens, in nats, and how many there are."""
+        """The sum over all target tokens, in nats, and the number of tokens."""
         device = next(self.parameters()).device
         sources, targets = (
             pad_sequence([torch.tensor(pair[side]) for pair in batch], True, self.padding).to(device) for side in (0, 1)
@@ -147,7 +147,7 @@ class Marian(nn.Module):
         return functional.cross_entropy(logits, targets[real], label_smoothing=smoothing, reduction="sum"), len(logits)
 
     def save(self, directory: Path) -> None:
-        """As a checkpoint that every command reads, what was added put into the weights."""
+        """Save a checkpoint that every command reads, with the added matrices merged into the weights."""
         shutil.copytree(CHECKPOINT, directory)
         names = load_file(CHECKPOINT / "model.safetensors").keys()
         with torch.no_grad():
@@ -155,7 +155,7 @@ class Marian(nn.Module):
         save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 
     def client_bytes(self) -> int:
-        """What a client needs beside the shipped model, in float16."""
+        """Bytes that a client needs in addition to the shipped model, in float16."""
         return 2 * sum(each.numel() for each in self.parameters() if each.requires_grad)
 
 
@@ -164,7 +164,7 @@ def _key(name: str) -> str:
 
 
 def checked_against_engine(model: Marian, engine: Any, pairs: Sequence[SegmentPair]) -> float:
-    """The largest difference of a sentence's mean log-probability to the engine that translates: the same model?"""
+    """The largest difference of a sentence's mean log-probability from the engine's, to check that the models agree."""
     forced = force_text(engine, pairs)
     own, _ = score(engine, forced.representations.to(engine.device), forced.targets.to(engine.device))
     lengths = torch.bincount(forced.sentences)
@@ -176,7 +176,7 @@ def checked_against_engine(model: Marian, engine: Any, pairs: Sequence[SegmentPa
 
 
 def fine_tuned(model: Marian, training: Tokens, judging: Tokens, rate: float, passes: int, checks: int) -> None:
-    """Train until the loss of `judging` was no better for three looks, `checks` a pass, and keep the best."""
+    """Train until the loss of `judging` has not improved for three checks, `checks` per pass, and keep the best."""
     adam = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], rate, (0.9, 0.98))
     batching = BatchingConfig(sentences=None, tokens=BATCH_TOKENS, window=1 << 30)
     batches = list(batches_by_length([max(map(len, pair)) for pair in training], batching))
@@ -217,7 +217,7 @@ def judged(model: Marian, pairs: Tokens) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One line of the table. own, other: hypotheses; None where something cannot be done but by training again"""
+    """One line of the table. own, other: hypotheses; None if something is possible only by training again"""
 
     domain: str
     system: str
@@ -238,7 +238,7 @@ def measured(
     prepared: float,
     size: int,
 ) -> Measured:
-    """Translate with a model, and a store where there is one; prepared: seconds that it took to have both."""
+    """Translate with a model, and with a store if there is one; prepared: seconds that both took to make."""
     how: dict[str, Any] = {"datastore": store}
     began = time.perf_counter()
     translator.translate(texts[0][:1], **how)
@@ -264,7 +264,7 @@ def measured(
 
 
 def tuned_store(place: Path, pairs: Sequence[SegmentPair], judging: Sequence[SegmentPair], model: Any) -> float:
-    """Build a store with a model and tune it; seconds."""
+    """Build a store with a model and tune it; returns seconds."""
     began = time.perf_counter()
     translator: Translator = model
     Datastore.build(place, pairs, translator.engine)
@@ -325,7 +325,7 @@ def read(domain: str, part: str) -> list[SegmentPair]:
 
 
 def rare_recall(training: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, int]:
-    """Of the words of references that the training text has 1 to 5 times: the part that came out, and how many."""
+    """Words of references that occur 1 to 5 times in the training text: the part found in hypotheses, and how many."""
     seen = Counter(word for text in training for word in words(text))
     came = wanted = 0
     for hypothesis, reference in zip(hypotheses, references, strict=True):
@@ -340,7 +340,7 @@ def words(text: str) -> list[str]:
 
 
 def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
-    """The table, with scores where sacrebleu is installed."""
+    """Print the table, with scores if sacrebleu is installed."""
     try:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError:
@@ -372,7 +372,7 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
 
 
 def following(domain: str, domains: Sequence[str]) -> str:
-    """The domain whose text is the other text."""
+    """The next domain, whose text serves as text of another domain."""
     places = list(domains) if len(domains) > 1 else [domain, *(each for each in DOMAINS if each != domain)]
     return next(islice(places, (places.index(domain) + 1) % len(places), None))
 

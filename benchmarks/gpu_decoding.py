@@ -1,20 +1,20 @@
-"""Decoding speed on a GPU: the model alone beside `transformers` and the limit of bandwidth, and kNN-MT beside it.
+"""Decoding speed on a GPU: the model alone beside `transformers` and the bandwidth limit, and kNN-MT beside it.
 
     python benchmarks/gpu_decoding.py [--batches 1 16 64 256] [--beams 5 1] [--rounds 3] [--transformers]
         [--pairs 58000 0 ...] [--made-up 20000000 ...] [--synthetic 20000000 ...] [--searches exact clusters 128 ...]
         [--large]
 
-Systems take turns within every round; text is sorted by length and batched alike. Tokens are those of the best
-hypotheses, the end of sentence counted. The limit: every weight that a step needs read once, at the bandwidth that a
-large copy reaches on the spot. With --transformers, "not recorded" is the ordinary loop, whose operations the host asks
-for one by one.
+Systems take turns within every round; text is sorted by length and batched in the same way for all. Tokens are those of
+the best hypotheses, including the end of sentence. The limit assumes that a step reads every weight it needs once, at
+the bandwidth of a large copy, which is measured in the same run. With --transformers, "not recorded" is the ordinary
+loop, in which the host starts each operation.
 
---pairs: for each number a store of so many training pairs of the software domain (0: all), searched exactly and in
-clusters, or as --searches says, where a number is that of the segments that are chosen for each sentence, choosing
-included. --made-up: for each number a store of so many entries made from the last of these, for speed only.
---synthetic: so many keys that never were text, with a λ that changes nothing, for
+--pairs: for each number, a store of this many training pairs of the software domain (0: all), searched exactly and in
+clusters, or as --searches says; a number there is the number of segments chosen for each sentence, and the time
+includes the choice. --made-up: for each number, a store of this many entries made from the last of these stores, for
+speed only. --synthetic: this many keys that were never text, with a λ that changes nothing, for
 speed only. --large: a model of the paper's size (269 M parameters, 1024 dimensions) with random weights that writes 32
-tokens a sentence, for speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
+tokens per sentence, for speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SENTENCES = 1024
 
 
 class SyntheticStore(OpenStore):
-    """Something to search that was never text."""
+    """A searchable store that was never text."""
 
     def __init__(self, index: Index, entries: int, engine: TransformerEngine) -> None:
         values = torch.randint(engine.vocabulary_size, (entries,), dtype=torch.int32, device=engine.device)
@@ -128,7 +128,7 @@ def large_model(place: Path) -> Path:
 
 
 def step_bytes(engine: TransformerEngine) -> int:
-    """What a step reads of the model: the decoder's weights and the output projection, not those of the source."""
+    """Bytes of the model that a step reads: decoder and output projection, without the projection of sources."""
     seen: dict[int, int] = {}
 
     def walk(value: Any) -> None:
@@ -219,7 +219,7 @@ def run(arguments: argparse.Namespace, directory: Path, scratch: Path) -> None:
 
 
 def measure(systems: dict[str, Decode], batches: Batches, beam: int, rounds: int, say: Any, limit: float) -> None:
-    """Lines of the table for one size of batch and one beam. `transformers` gets every fourth batch, and one round."""
+    """Table lines for one batch size and one beam. `transformers` gets every fourth batch, and one round."""
     rates: dict[str, list[float]] = {name: [] for name in systems}
     for number in range(rounds + 1):
         for name, decode in systems.items():

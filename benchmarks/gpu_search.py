@@ -1,15 +1,15 @@
-"""Search on a GPU: exact and clustered, beside what its memory and its products would allow.
+"""Search on a GPU, exact and clustered, beside the limits of its memory and its matrix products.
 
     python benchmarks/gpu_search.py [--entries 1e6 4e6 20e6] [--rows 5 80 320 1280] [--k 8] [--store STORE]
 
-Keys and queries are synthetic, for speed only: 64 to a cluster, which is harder than real ones. Clusters have as many
-probes as find 0.95 of the nearest. With --store a real store is searched as well, with settings that hold the fidelity
-target on its own held-out entries.
+Keys and queries are synthetic, for speed only: 64 per cluster, which is harder than real ones. Clusters use as many
+probes as are needed to find 0.95 of the nearest. With --store, a real store is searched as well, with settings that
+reach the fidelity target on its own held-out entries.
 
-Times are medians by CUDA events after warm-up, called step by step and replayed from a CUDA graph. GB/s and TFLOP/s are
-what exact search needs at least (every key read once, one product of halves) in the time of the replay; the limits are
-measured on the spot by a copy and a product of large matrices. --block-mib tries other sizes of the blocks that exact
-search looks at, --profile shows the kernels.
+Times are medians by CUDA events after warm-up, for single calls and for replays of a CUDA graph. GB/s and TFLOP/s are
+the minimum that exact search needs (every key read once, one product in float16) divided by the time of the replay. The
+limits are measured in the same run by a copy and a product of large matrices. --block-mib tries other block sizes of
+exact search, --profile shows the kernels.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.resident import LOADED, ResidentKeys
 
-_SECONDS = 0.4  # of each measurement, about
+_SECONDS = 0.4  # about the time of each measurement
 _CLUSTER = 64  # keys
 _RECALL = 0.95
-_WITHIN, _BETWEEN = 10.0, 16.0  # norms, such that distances are as in real stores
+_WITHIN, _BETWEEN = 10.0, 16.0  # norms, chosen so that distances are as in real stores
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def by_block(exact: ResidentKeys, queries: Tensor, arguments: argparse.Namespace) -> str:
-    """Exact search with blocks of other sizes."""
+    """Exact search with other block sizes."""
     usual, times = resident.BLOCK_BYTES, []
     for mebibytes in arguments.block_mib:
         resident.BLOCK_BYTES = mebibytes << 20
@@ -96,7 +96,7 @@ def by_block(exact: ResidentKeys, queries: Tensor, arguments: argparse.Namespace
 
 
 def synthetic(count: int, centres: Tensor, seed: int) -> Tensor:
-    """Vectors around centres, (count, dim) float32, with falling variance along the dimensions."""
+    """Vectors around centres, (count, dim) float32, with decreasing variance along the dimensions."""
     device, dim = centres.device, centres.shape[1]
     chance = torch.Generator(device).manual_seed(seed)
     which = torch.randint(len(centres), (count,), generator=chance, device=device)
@@ -128,7 +128,7 @@ def found_of(index: Clusters, queries: Tensor, k: int) -> float:
 
 
 def choose_probes(clusters: Clusters, queries: Tensor, k: int) -> None:
-    """As few as find enough, or eight times the usual number."""
+    """Choose the fewest that find enough, or eight times the usual number."""
     usual = clusters.settings
     for part in (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0):
         clusters.settings = usual.times(part)
@@ -137,7 +137,7 @@ def choose_probes(clusters: Clusters, queries: Tensor, k: int) -> None:
 
 
 def real(store: Datastore, device: torch.device, rows: list[int], k: int) -> None:
-    """A real store in clusters: settled, and timed with its own keys as queries."""
+    """A real store in clusters: with chosen settings, and timed with its own keys as queries."""
     entries = Entries(store)
     index = DeviceIndex(entries, device, clustered=True)
     started = time.perf_counter()
@@ -168,7 +168,7 @@ def kernels(index: ResidentKeys | Clusters, queries: Tensor, k: int) -> str:
 
 
 def limits(device: torch.device) -> tuple[float, float]:
-    """GB/s of a copy, read and written counted, and TFLOP/s of a product of halves with sums in float32."""
+    """GB/s of a copy, counting both read and write, and TFLOP/s of a float16 product with sums in float32."""
     size, side = (1 << 30, 8192) if device.type == "cuda" else (1 << 24, 256)
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -198,7 +198,7 @@ def timed(step: Callable[[], object], device: torch.device) -> tuple[float, floa
 
 
 def median(step: Callable[[], object], device: torch.device) -> float:
-    """Milliseconds, of as many rounds as fit the time."""
+    """Milliseconds, the median of as many rounds as fit into the time."""
     taken: list[float] = []
     started = time.perf_counter()
     while len(taken) < 5 or (time.perf_counter() - started < _SECONDS and len(taken) < 200):

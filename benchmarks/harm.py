@@ -1,13 +1,13 @@
-"""What a store does to text of its own kind and of others: fixed λ against λ that fades with distance.
+"""The effect of a store on text of its own domain and of others: fixed λ against λ that fades with distance.
 
     python benchmarks/harm.py [--pairs 15000] [--lines 300] [--own-lines 2000] [--device cuda] [--hypotheses FILE]
     python benchmarks/harm.py --score FILE
 
-For each of the four domains a store of `--pairs` training pairs is built, with exact search and the settings that are
+For each of the four domains, a store of `--pairs` training pairs is built, with exact search and the settings that are
 estimated from the store alone. The first `--own-lines` development lines of its own domain, and the first `--lines` of
-each other one, are translated by the model alone, with the store at its best fixed λ, and with fading λ; beam 5. BLEU
-is sacrebleu's; where that is not installed, write the translations to a file and score them elsewhere. Text comes from
-KNNMT_DATA (default ../shared).
+each other domain, are translated by the model alone, with the store at its best fixed λ, and with fading λ; beam 5.
+BLEU is from sacrebleu; if it is not installed, write the translations to a file and score them elsewhere. Text comes
+from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def read(domain: str, part: str) -> list[SegmentPair]:
 
 
 def spread(pairs: list[SegmentPair], count: int) -> list[SegmentPair]:
-    """About `count` pairs from all over a memory."""
+    """About `count` pairs, spread over a memory."""
     return list(islice(pairs[:: max(1, len(pairs) // count)], count))
 
 
 def build(place: Path, domain: str, pairs: int, translator: Translator, for_fast: bool = False) -> None:
-    """A store of so many training pairs of a domain, 0 for all, with settings estimated from it alone."""
+    """Build a store of this many training pairs of a domain, 0 for all, with settings estimated from it alone."""
     memory = read(domain, "train")
     chosen = spread(memory, pairs) if pairs else memory
     store = Datastore.build(place, chosen, translator.engine, BuildConfig(for_fast=for_fast))

@@ -1,13 +1,14 @@
-"""What comes out unaltered, and at which price: placeholders, tags, numbers and terms, with guarantees and without.
+"""Counts placeholders, tags, numbers and terms that stay unaltered, with and without guarantees, and the cost.
 
     python benchmarks/intact.py [--strings 200] [--places DIRECTORY] [--store]
 
-The German catalogs of three packages are fetched from the package index (read, nothing is run). Of each, strings with a
-placeholder, a tag or a number are translated into English, chosen by a hash. Counted are placeholders and tags that are
-lost, or there more often than in the source, and strings whose tags are badly nested. --store also translates with a
-memory of the rest of all three catalogs. Then a glossary of 100 nouns of the strings; and where tags stand beside those
-of the reference, by attention and proportionally: the reference itself is forced through the model without its tags,
-which are then put back. At last the speed of strings with nothing to keep, with guarantees and without, in turns.
+The German catalogs of three packages are fetched from the package index (only read, nothing is run). From each, strings
+with a placeholder, a tag or a number, chosen by a hash, are translated into English. The script counts placeholders and
+tags that are lost or occur more often than in the source, and strings whose tags are badly nested. --store also
+translates with a memory of the rest of all three catalogs. Then come a glossary of 100 nouns of the strings, and the
+places of tags compared with the reference, by attention and proportionally: the reference is forced through the model
+without its tags, which are then put back. Last, the speed of strings with nothing to keep, with and without guarantees,
+in turns.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def catalogs(place: Path, package: str) -> list[Path]:
 
 
 def codes_in(text: str) -> Counter[str]:
-    """Placeholders and tags of a text, told in a simple way."""
+    """Placeholders and tags of a text, recognised in a simple way."""
     marked = with_tags(text)
     found = Counter(part.raw for part in marked if isinstance(part, Code))
     for part in marked:
@@ -62,7 +63,7 @@ def codes_in(text: str) -> Counter[str]:
 
 
 def badly_nested(text: str) -> bool:
-    """Whether a tag closes something else than what was opened last."""
+    """Whether a tag closes something other than the last opened tag."""
     open_: list[str] = []
     for slash, name, alone in re.findall(r"<(/?)([A-Za-z][\w-]*)[^<>]*?(/?)>", text):
         if alone or name.lower() in {"br", "img", "hr"}:
@@ -99,7 +100,7 @@ def translated(
     store: Datastore | None = None,
     glossary: Glossary | None = None,
 ) -> tuple[list[str], float, str]:
-    """Texts, seconds, and how often which price was paid."""
+    """Texts, seconds, and how often each cost occurred."""
     started = time.perf_counter()
     found = translator.translate(
         [pair.source for pair in pairs], split_sentences=True, protect=protect, datastore=store, glossary=glossary
@@ -109,7 +110,7 @@ def translated(
 
 
 def glossary_of(pairs: Sequence[SegmentPair]) -> Glossary:
-    """Words of the sources that stand with one word of the references again and again: the strongest of each."""
+    """Words of the sources that often occur with one word of the references: the strongest pair for each word."""
     together: Counter[tuple[str, str]] = Counter()
     sources: Counter[str] = Counter()
     targets: Counter[str] = Counter()
@@ -147,7 +148,7 @@ def without_tags(text: Marked) -> tuple[str, list[tuple[int, Code]]]:
 
 
 def tag_places(translator: Translator, pairs: Sequence[SegmentPair]) -> None:
-    """How often a pair of tags of the reference is around the same words when it is put back."""
+    """How often a pair of tags of the reference encloses the same words after it is put back."""
     from knnmt.engine.forced import force
     from knnmt.protection.placing import Placed, arrange, proportional
     from knnmt.translator.guarded_search import units_of
@@ -192,7 +193,7 @@ def tag_places(translator: Translator, pairs: Sequence[SegmentPair]) -> None:
 
 
 def _held(text: Marked) -> set[tuple[str, str]]:
-    """Every pair of tags with the words that it holds."""
+    """Every pair of tags with the words that it encloses."""
     found: set[tuple[str, str]] = set()
     open_: list[tuple[Code, int]] = []
     parts = [part for part in text if part]
@@ -207,14 +208,14 @@ def _held(text: Marked) -> set[tuple[str, str]]:
 
 
 def compare_speed(translator: Translator, pairs: Sequence[SegmentPair]) -> None:
-    """Seconds of text with nothing to keep, free and guaranteed in turns; the CPU's own, for others may be at work."""
+    """CPU seconds for text with nothing to keep, free and guaranteed in turns; other programs may run."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
     texts: dict[bool, list[str]] = {}
     for turn in range(_TURNS + 1):
         for protect in (turn % 2 == 0, turn % 2 == 1):
             started = time.process_time()
             texts[protect], *_ = translated(translator, pairs, protect)
-            if turn:  # the first one warms up
+            if turn:  # the first turn is a warm-up
                 seconds[protect].append(time.process_time() - started)
     free, guaranteed = (sorted(seconds[protect]) for protect in (False, True))
     ratios = sorted(one / other for one, other in zip(seconds[True], seconds[False], strict=True))
@@ -226,7 +227,7 @@ def compare_speed(translator: Translator, pairs: Sequence[SegmentPair]) -> None:
 
 
 def main() -> None:
-    """Measure all of it."""
+    """Run all measurements."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--strings", type=int, default=200)
     options.add_argument("--places", type=Path, default=Path(".intact"))

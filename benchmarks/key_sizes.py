@@ -1,13 +1,13 @@
-"""What shorter keys cost: BLEU of a store's own kind of text with keys in float16, in 8 bits, and reduced by PCA.
+"""The cost of shorter keys: BLEU on a store's own kind of text with keys in float16, in 8 bits, and reduced by PCA.
 
     python benchmarks/key_sizes.py [--pairs 15000] [--domain it] [--lines 300] [--dims 160 80] [--place .bench/keys]
 
-A store of so many training pairs is built. Each other store is made from it: every number of a key rounded to 8 bits
-(255 steps between the smallest and the largest of its dimension), keys reduced by PCA, and both. Each store has
-settings of its own for 64 segments, tuned by the likelihood of odd development lines, for distances between shorter
-keys are smaller. The even development lines are translated with 64 segments each, beam 5. The search itself always
-compares keys in 8 bits and measures the nearest in what is stored, so that it loses nothing. "+/-" is the standard
-deviation of the difference to float16 over 300 bootstrap samples. Text comes from KNNMT_DATA (default ../shared).
+A store of `--pairs` training pairs is built. The other stores are made from it: every number of a key rounded to 8 bits
+(255 steps between the smallest and the largest of its dimension), keys reduced by PCA, and both. Each store has its own
+settings for 64 segments, tuned by the likelihood of odd development lines, because distances between shorter keys are
+smaller. The even development lines are translated with 64 segments each, beam 5. The search itself always compares keys
+in 8 bits and measures the nearest ones as stored, so it loses nothing. "+/-" is the standard deviation of the
+difference from float16 over 300 bootstrap samples. Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from knnmt.translator.translator import Translator
 SEGMENTS = 64
 _SAMPLES = 300
 _TUNING_LINES = 300
-_OTHER_BYTES = 4 + 4 + 4 + 2 + 2 + 1  # of an entry: value, sentence, position, alignment and the model's scores
+_OTHER_BYTES = 4 + 4 + 4 + 2 + 2 + 1  # bytes of an entry: value, sentence, position, alignment and the model's scores
 
 
 def base_store(place: Path, domain: str, pairs: int, translator: Translator) -> Datastore:
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def tuned(translator: Translator, store: Datastore, lines: list[SegmentPair]) -> Retrieval:
-    """A store with the settings that fit these lines. No stored form is put in: only retrieval is compared."""
+    """A store with settings tuned on these lines. Stored forms of sources are not used: only retrieval is compared."""
     opened = OpenStore(store, translator.engine.device, tokenizer=translator.engine.tokenizer)
     judged = judge(translator.engine, opened, pass_over(translator.engine, opened, lines), SEGMENTS)
     return Retrieval(opened, replace(judged.tuned.fading.fading, forms=False))

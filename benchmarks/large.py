@@ -1,12 +1,12 @@
-"""Stores larger than memory: what each thing that is done with one takes, in time, memory and bytes.
+"""Stores larger than memory: the time, memory and bytes of each operation.
 
     python benchmarks/large.py [--entries 1000000 5000000 20000000] [--dim 80] [--pairs 4500] [--place .bench/large]
 
-A store is built from `--pairs` real pairs, then made larger through the store's own writer: the same segments again and
-again, with keys moved a little, other source tokens and other hashes. With another `--dim` than the shipped model's,
-the model is that one cut down to so many dimensions: it translates nothing, but does all that a model does. Every step
-runs in a process of its own: seconds, CPU seconds, memory that no file holds (RssAnon) at the end, the largest resident
-memory, in which pages of the store count that the system may drop. Default text: the software domain's pairs under
+A store is built from `--pairs` real pairs, then enlarged by the store's own writer: the same segments repeatedly, with
+keys moved a little, other source tokens and other hashes. If `--dim` differs from the shipped model's, the model is the
+shipped one cut down to this dimension: its translations are useless, but it does the same work. Every step runs in its
+own process and reports seconds, CPU seconds, memory that no file backs (RssAnon) at the end, and the largest resident
+memory, which includes pages of the store that the system may drop. Default text: the pairs of the software domain under
 KNNMT_DATA (default ../shared). Stores are removed after their steps, unless `--keep` is given.
 """
 
@@ -56,7 +56,7 @@ def text(part: str, count: int) -> list[SegmentPair]:
 
 
 def cut_down(dim: int, place: Path) -> Path:
-    """The shipped model with so many dimensions."""
+    """The shipped model with this many dimensions."""
     if place.exists():
         return place
     shutil.copytree(SHIPPED, place)
@@ -73,7 +73,7 @@ def cut_down(dim: int, place: Path) -> Path:
 
 
 def enlarged(real: Datastore, place: Path, entries: int) -> None:
-    """A store of so many entries from a smaller one."""
+    """Make a store of this many entries from a smaller one."""
     chance = np.random.default_rng(0)
     size = float(np.abs(real.segments[0].arrays["keys"][:1000].astype(np.float32)).mean())
     noise = chance.normal(0, 0.2 * size, (1 << 17, real.manifest.dim)).astype(np.float16)
@@ -109,7 +109,7 @@ def timed(told: Told, name: str) -> Iterator[None]:
 
 
 def model_alone(_store: Path, model: str, told: Told) -> None:
-    """What there is without a store."""
+    """The model without a store."""
     from knnmt.translator.translator import Translator
 
     translator = Translator(model=model, device="cpu", dtype="float32")

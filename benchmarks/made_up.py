@@ -1,6 +1,6 @@
 """Checkpoints of well-known shapes with random float32 weights, for `decoding.py --made-up`: no download is needed.
 
-Weights are such that float16 does not hold them, as those of most published float32 checkpoints are.
+float16 cannot represent these weights exactly, as with most published float32 checkpoints.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 END, PAD, UNKNOWN = "</s>", "<pad>", "<unk>"
-# Of OPUS-MT, and of facebook/wmt19-de-en, the paper's model, which has one table for source, target and output.
+# The shapes of OPUS-MT and of facebook/wmt19-de-en, the paper's model, which has one table for source, target, output.
 SHAPES: dict[str, dict[str, Any]] = {
     "marian-78m": {
         "d_model": 512,
@@ -57,7 +57,7 @@ def tokens_of(shape: dict[str, Any]) -> list[str]:
 
 
 def write_checkpoint(name: str, directory: Path) -> None:
-    """As `transformers` saves one, for itself and for knnmt."""
+    """Write a checkpoint in the format of `transformers`, for it and for knnmt."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -85,7 +85,7 @@ def share_table(model: Any) -> None:
 
 
 def convert(name: str, checkpoint: Path, directory: Path) -> None:
-    """The checkpoint for CTranslate2, whose converter knows Marian; FSMT is as BART for it, with switches."""
+    """Convert the checkpoint for CTranslate2. Its converter knows Marian; FSMT is handled like BART, with switches."""
     import torch
     from ctranslate2.converters import transformers as converters
     from transformers import FSMTForConditionalGeneration, MarianMTModel
@@ -114,13 +114,13 @@ def convert(name: str, checkpoint: Path, directory: Path) -> None:
 
 
 def write(name: str, place: Path) -> None:
-    """The directories `checkpoint`, and `ct2` for CTranslate2."""
+    """Write the directories `checkpoint`, and `ct2` for CTranslate2."""
     write_checkpoint(name, place / "checkpoint")
     convert(name, place / "checkpoint", place / "ct2")
 
 
 def sources(name: str, count: int) -> list[list[int]]:
-    """Random token ids, of 8 to 40 tokens each, and the end token."""
+    """Random token ids, 8 to 40 tokens each, and the end token."""
     chosen = random.Random(7)
     shape = SHAPES[name]
     end = tokens_of(shape).index(END)

@@ -1,10 +1,11 @@
-"""Trained combiners beside λ that fades: likelihood of held-out text of a store's own kind, and of another kind.
+"""Trained combiners beside fading λ: likelihood of held-out text of a store's own kind, and of another kind.
 
 Run: .venv/bin/python benchmarks/methods.py medical=STORE koran=STORE … --pairs 300 --seeds 5 --segments 64
 
-Each STORE is of the domain that it is named after; development text is KNNMT_DATA/DOMAIN/dev.tsv.xz (default
-../shared/data). One half of it teaches (a fifth of it says when to stop), the other is reported. The text of another
-kind is the reported half of the next domain that is named. Neighbours are searched for once for all methods and seeds.
+Each STORE holds the domain that it is named after; development text is KNNMT_DATA/DOMAIN/dev.tsv.xz (default
+../shared/data). One half of it is for training (a fifth of this half decides when to stop), the other is reported. The
+text of another kind is the reported half of the next named domain. One search finds the neighbours for all methods and
+seeds.
 """
 
 from __future__ import annotations

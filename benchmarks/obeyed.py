@@ -1,11 +1,11 @@
-"""How much of a memory's own text comes back as it stands there, and of text that differs from it in form only.
+"""How much of a memory's own text is translated as stored, and of text that differs from it only in form.
 
     python benchmarks/obeyed.py [MEMORY ...] [--stored 600] [--short 150]
 
-Stores of 1 to 168 pairs are made of examples/memory.tsv, and one of all of MEMORY (any format; `make demo` leaves real
-catalogs in .demo/catalogs). All is translated by decoding, with the settings that are estimated from the store and
-beam 5; any stored target of a source counts, white space aside. Short segments of MEMORY are then asked for with
-another final mark, other capitals, white space or an accelerator, and count up to that.
+Stores of 1 to 168 pairs are made from examples/memory.tsv, and one from all of MEMORY (any format; `make demo` leaves
+real catalogs in .demo/catalogs). Everything is translated by decoding, with the settings estimated from the store and
+beam 5. Any stored target of a source counts as right, and white space is ignored. Then short segments of MEMORY are
+translated with another final mark, other capitals, white space or an accelerator; such differences are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from knnmt.corpus.report import ReadingReport
 
 OWN = Path(__file__).parents[1] / "examples" / "memory.tsv"
 SIZES = (1, 2, 5, 10, 40, 168)
-ASKED = 40  # sources, for each size
+ASKED = 40  # sources for each store size
 FORMS: dict[str, Callable[[str], str]] = {
     "as stored": lambda text: text,
     "full stop": lambda text: f"{text}.",
@@ -46,7 +46,7 @@ def plain(text: str) -> str:
 
 
 def loose(text: str) -> str:
-    """Without what the forms change."""
+    """The text without the parts that the forms change."""
     return plain(text).rstrip(" .!?:…").replace("&", "").casefold()
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/products.py [--rows 1 5 16 40 80] [--times 10]
 
-There are so many weights of each shape that no cache holds them, as those of a model in a step. Each cell is how many
-times as fast as PyTorch the compiled product is, by the best of `--times` passes over all weights, in turns.
+There are so many weights of each shape that no cache holds them, as in a step of a model. Each cell says how many times
+as fast as PyTorch the compiled product is, by the best of `--times` passes over all weights, in turns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from knnmt.engine.precision import cpu_name
 from knnmt.engine.product import float_product
 
 SHAPES = [(320, 1280), (512, 1536), (512, 2048), (2048, 512), (1024, 4096), (512, 20005)]  # inputs, outputs
-NUMBERS = 20_000_000  # in all weights of a shape: 80 MB
+NUMBERS = 20_000_000  # numbers in all weights of a shape: 80 MB
 
 
 def seconds(products: Sequence[Callable[[torch.Tensor], torch.Tensor]], x: torch.Tensor) -> float:

@@ -1,14 +1,14 @@
-"""What distributing a build costs: CPU time with and without Ray, seconds a task; and what many workers would do.
+"""The cost of distributing a build: CPU time with and without Ray, seconds per task; and a simulation of many workers.
 
     python benchmarks/ray_building.py [--text FILE.tsv] [--pairs 8000] [--slice 8192] [--workers 2]
 
-One process builds a store, then workers of a Ray on this machine, which have loaded the model before. CPU time is
-compared, for cores that others use as well make wall-clock time useless: what the driver, the workers and Ray's own
-processes take beyond one process is lost to distribution. Slices are smaller than usual (65,536 entries), so that there
-are many; what a task costs is then set against slices of the usual size.
+One process builds a store, then Ray workers on this machine build it with the model already loaded. CPU time is
+compared, because wall-clock time is useless on shared cores. The CPU time of the driver, the workers and Ray's own
+processes beyond that of one process is the cost of distribution. Slices are smaller than usual (65,536 entries), so
+that there are many; the cost of a task is then compared with slices of the usual size.
 
 Then the schedule is simulated for more workers than this machine has: the driver cuts slices one after the other and
-hands them out, each worker takes one at a time. All times in it were measured here, but for the speed of a GPU.
+hands them out, and each worker takes one at a time. All times in it were measured here, except the speed of a GPU.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def timed_part(job: Job, name: str, part: Slice) -> SegmentRecord:
-    """A worker's slice; beside the store it says what CPU time that took."""
+    """Encode a worker's slice, and write its CPU time beside the store."""
     started = time.process_time()
     record = encode_part(job, name, part)
     (job.directory.parent.parent / f"{name}.seconds").write_text(str(time.process_time() - started), encoding="utf-8")
@@ -59,12 +59,12 @@ def timed_part(job: Job, name: str, part: Slice) -> SegmentRecord:
 
 
 def empty_part(job: Job, name: str, part: Slice) -> SegmentRecord:  # noqa: ARG001
-    """A worker that does nothing with its slice."""
+    """Do nothing with a slice."""
     return SegmentRecord(StoredFile(name, 0, "0" * 64), len(part), part.entries)
 
 
 def children_seconds(besides: str) -> float:
-    """CPU time of the processes below this one, those aside whose name begins so."""
+    """CPU time of the processes below this one, except those whose name begins with `besides`."""
     parents: dict[int, tuple[int, float, str]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -82,23 +82,23 @@ def children_seconds(besides: str) -> float:
 
 
 def simulated(workers: int, count: int, work: float, driver: float, task: float) -> float:
-    """Seconds that a build of so many slices takes.
+    """Seconds that a build of this many slices takes.
 
-    driver: for each slice, which it cuts and hands over one after the other; task: of a worker, beside its work
+    driver: time to cut and hand over each slice, one after the other; task: a worker's time besides its work
     """
     free = [0.0] * workers
     cut = end = 0.0
     for _ in range(count):
         cut += driver
         begins = max(cut, heapq.heappop(free))
-        cut = max(cut, begins - driver)  # the driver is one slice ahead at most
+        cut = max(cut, begins - driver)  # the driver is at most one slice ahead
         end = max(end, begins + task + work)
         heapq.heappush(free, begins + task + work)
     return end
 
 
 def usual_slice(parts: list[Slice]) -> Slice:
-    """A slice of the usual size, made of smaller ones again and again."""
+    """A slice of the usual size, made by repeating smaller ones."""
     taken: list[Slice] = []
     for part in cycle(parts):
         taken.append(part)
@@ -108,8 +108,8 @@ def usual_slice(parts: list[Slice]) -> Slice:
 
 
 def task_seconds(ray: Any, engine: Engine[Any], part: Slice, scratch: Path) -> tuple[float, float]:
-    """From handing over a slice to its result, where the worker does nothing with it, the median; of that CPU time of
-    the driver, the mean.
+    """The median time from handing over a slice to its result if the worker does nothing with it, and the mean CPU time
+    of the driver in it.
     """
     building.encode_part = empty_part
     job = Job(scratch, "", empty_manifest(engine, BuildConfig()), engine.name, "cpu", None, 1)

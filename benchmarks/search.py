@@ -1,10 +1,10 @@
-"""Every kind of index on one store: recall and total variation against time, and bytes an entry.
+"""Every kind of index on one store: recall and total variation against time, and bytes per entry.
 
     python benchmarks/search.py STORE [--kinds all] [--rounds 15] [--sentences 200]
 
-Queries are the entries of sampled sentences of the store, which must not find their own sentence. Every kind is
-searched at its own settings; all take turns within every round, batches of 5, 40 and 80 queries, median.
-`benchmarks/stores.py` makes a store of real text with more than a million entries.
+Queries are the entries of sampled sentences of the store; a query must not find its own sentence. Every kind is
+searched with its own settings. All kinds take turns within every round, with batches of 5, 40 and 80 queries; times are
+medians. `benchmarks/stores.py` makes a store of real text with more than a million entries.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""How fast retrieval by segment is on a CPU: decoding beside the model alone, and the choice of segments alone.
+"""The speed of retrieval by segment on a CPU: decoding beside the model alone, and the choice of segments alone.
 
     python benchmarks/segment_speed.py decoding [--pairs 15000] [--entries 0 1300000 20000000] [--segments 64 128]
         [--batches 1 8 16] [--rounds 5] [--sentences 64] [--threads 2] [--place DIRECTORY]
     python benchmarks/segment_speed.py choice [--sizes 200000 1000000 20000000] [--segments 64] [--queries 200]
         [--bm25s]
 
-decoding: a store of `--pairs` training pairs of the medical domain (0: all) is built, once for each directory. A store
-of more `--entries` than it has (0: as they are) is made up from it, for speed only: keys are moved a little, and every
-third source token is replaced by another, drawn as often as it occurs. Systems take turns within every round; the ratio
-is that of medians. With one thread, time is that of the CPU, which other programs disturb less. Memory is what a
-process of its own has after 1,000 sentences, greedy, batch 16: anonymous, so without the store's memory maps.
+decoding: a store of `--pairs` training pairs of the medical domain (0: all) is built, once for each directory. For each
+larger number of `--entries`, a store is made up from it, for speed only (0: the store itself): keys are moved a little,
+and every third source token is replaced by another, drawn by frequency. Systems take turns within every round; the
+ratio is that of medians. With one thread, time is CPU time, which other programs disturb less. Memory is the anonymous
+memory (without the store's memory maps) of a separate process after 1,000 sentences, greedy, batch 16.
 
-choice: so many sources, those of the four domains in turn and made-up ones after them; development sources of the four
-domains ask, one in a call and all in one call. Time is CPU time of one thread for each, text already in tokens. With
---bm25s, that library (exact BM25, the same tokens) finds as many candidates as are looked at here. 20 million sources
-take 7 GiB. Text comes from KNNMT_DATA (default ../shared).
+choice: `--sizes` sources, first those of the four domains in turn, then made-up ones. Queries are development sources
+of the four domains, one per call and all in one call. Time is CPU time of one thread for each query, without
+tokenization. With --bm25s, that library (exact BM25, the same tokens) finds as many candidates as knnmt considers.
+20 million sources take 7 GiB. Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ DOMAIN = "medical"
 
 
 def anonymous_mib() -> int:
-    """Memory of this process that no file holds."""
+    """Memory of this process that no file backs."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) >> 10
 
 
 def other_tokens(tokens: Array, chance: np.random.Generator) -> Array:
-    """The same, with every third token replaced by one of the others."""
+    """The same tokens, with every third replaced by one of the others."""
     changed = tokens.copy()
     which = chance.random(len(tokens)) < 1 / 3
     changed[which] = tokens[chance.integers(0, len(tokens), int(which.sum()))]
@@ -70,7 +70,7 @@ def other_tokens(tokens: Array, chance: np.random.Generator) -> Array:
 
 
 def made_up(real: Datastore, place: Path, entries: int) -> None:
-    """A store of so many entries: the real ones, then the same again and again with changes."""
+    """A store of this many entries: the real ones, then the same repeatedly with changes."""
     chance = np.random.default_rng(0)
     size = float(np.abs(real.segments[0].arrays["keys"][:1000].astype(np.float32)).mean())
     noise = chance.normal(0, 0.2 * size, (1 << 16, real.manifest.dim)).astype(np.float16)
@@ -121,7 +121,7 @@ def measure_decoding(arguments: argparse.Namespace, place: Path) -> None:
     print("| system | batch | tokens/s | / base | rounds |\n|---|---|---|---|---|")
     for size in arguments.batches:
         rates: dict[str, list[float]] = {name: [] for name in systems}
-        for number in range(arguments.rounds + 1):  # the first warms up
+        for number in range(arguments.rounds + 1):  # the first is a warm-up
             for name, asked in systems.items():
                 started = clock()
                 found = translator.translate(lines, batch_size=size, **asked)
@@ -154,7 +154,7 @@ def remember(arguments: argparse.Namespace) -> None:
 
 
 def text_of(part: str, most: int) -> list[list[int]]:
-    """Token ids, without the end token, of sources of all domains, in turn as far as each goes."""
+    """Token ids, without the end token, of sources of all domains, in turn until each ends."""
     from knnmt.engine.loading import load_engine
 
     tokenizer = load_engine("de-en", device="cpu", dtype="float32").tokenizer
@@ -164,7 +164,7 @@ def text_of(part: str, most: int) -> list[list[int]]:
 
 
 def segment_of(tokens: Array, offsets: Array, number: int) -> Segment:
-    """A segment of sources alone."""
+    """A segment with sources only."""
     arrays = {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
     arrays["sentences"] = np.empty(0, np.int32)
     record = SegmentRecord(StoredFile("s", 0, f"{number:064x}"), len(offsets) - 1, 0)

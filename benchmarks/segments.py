@@ -1,16 +1,16 @@
-"""Retrieval by segment beside search of the whole store: likelihood, and BLEU.
+"""Retrieval by segment beside search of the whole store: likelihood and BLEU.
 
     python benchmarks/segments.py [--pairs 0] [--segments 64 128] [--lines 1000] [--device cuda] [--hypotheses FILE]
     python benchmarks/segments.py --score FILE
     python benchmarks/segments.py --coverage [--pairs 15000] [--segments 128] [--lines 400] [--domains it]
 
-For each of the four domains a store of `--pairs` training pairs is built, 0 for all. One half of the development text
+For each of the four domains, a store of `--pairs` training pairs is built (0 for all). One half of the development text
 tunes k, T and λ of each way by likelihood; `--lines` lines of the other half are translated, beam 5. The first way is
-exact search of the whole store. BLEU is sacrebleu's, with a paired bootstrap against that; where it is not installed,
-write the translations to a file and score them elsewhere. What `knnmt tune` would choose is said, too.
+exact search of the whole store. BLEU is from sacrebleu, with a paired bootstrap against the first way; if it is not
+installed, write the translations to a file and score them elsewhere. The choice of `knnmt tune` is printed as well.
 
-With `--coverage`: what the memory gains where more and less of a source is covered, in text of its own domain and of
-others; and the best factor of λ that rises with coverage, by one half of the text, with its loss on the other.
+With `--coverage`: the gain of the memory by how much of a source is covered, in text of its own domain and of others;
+and the best factor of λ that rises with coverage, chosen on one half of the text, with its loss on the other half.
 Text comes from KNNMT_DATA (default ../shared).
 """
 
@@ -109,7 +109,7 @@ def show_coverage(arguments: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Covered:
-    """Text with what was found for it by segment, and how much of each position's source is covered."""
+    """Text with its neighbours by segment, and how much of each position's source is covered."""
 
     positions: Positions
     covered: Tensor
@@ -122,7 +122,7 @@ class Covered:
         return cls(found.positions(), covered[found.sentences])
 
     def losses(self, config: RetrievalConfig, factor: tuple[float, float] | None = None) -> Tensor:
-        """Of each position, λ falling where less is covered by (middle, width)."""
+        """The loss of each position; with a factor (middle, width), λ falls where less is covered."""
         positions, nearest = self.positions, self.positions.nearest
         assert config.fading is not None
         fading = log_fading(config.fading, nearest, so_far(nearest, positions.sentences)).exp()

@@ -1,16 +1,16 @@
 """The service under load, beside translating the same text offline: throughput, latencies, memory.
 
     python benchmarks/serving.py [--clients 1 8 32 128] [--sentences 256] [--rounds 3] [--threads 2] [--device cuda]
-    python benchmarks/serving.py --memory projekt.tmx      how much a job slows translating
+    python benchmarks/serving.py --memory projekt.tmx      how much a job slows translation
     python benchmarks/serving.py --requests 100000         whether memory stays flat
 
-The service, the translator and the load are processes of their own; one of the first two works at a time, and they take
-turns within every round, so that a slow moment of the machine hits both. Each client sends one sentence after the other
-and waits for its answer; `burst` is one sentence of every client at once. No result is remembered, and no sentence
-comes twice at the same time. `CPU ms` is the time of all processors that a sentence takes: of the service, of the load
-beside it, and of translating offline. On a machine that others use, too, it says more than the clock does, best with
---threads 1, for threads that wait for each other spin. Default text: the German side of the development sets under
-KNNMT_DATA (default ../shared). With --store, both translate with it.
+The service, the offline translator and the load are separate processes. Only one of the first two works at a time, and
+they take turns within every round, so that a slow moment of the machine affects both. Each client sends one sentence
+after the other and waits for its answer; in a `burst`, every client sends one sentence at once. Results are not cached,
+and no sentence is sent twice at the same time. `CPU ms` is the CPU time of a sentence: of the service, of the load
+beside it, and of translating offline. On a shared machine it says more than wall-clock time, especially with
+--threads 1, because threads that wait for each other spin. Default text: the German side of the development sets under
+KNNMT_DATA (default ../shared). With --store, both translate with this store.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def default_text(count: int) -> list[str]:
 
 
 def offline(store: str | None, device: str | None) -> None:
-    """Translates the texts of each line that comes, and says how many seconds that took."""
+    """Translate the texts of each input line, and print how many seconds that took."""
     from knnmt.translator.translator import Translator
 
     translator = Translator(datastore=store, device=device)
@@ -72,7 +72,7 @@ def offline(store: str | None, device: str | None) -> None:
 
 
 def load(port: int) -> None:
-    """Sends the texts of each line that comes, as so many clients, and says what their answers took."""
+    """Send the texts of each input line from the given number of clients, and print the time of each answer."""
     for line in sys.stdin:
         asked = json.loads(line)
         texts, clients, beam = asked["texts"], asked["clients"], asked.get("beam", 5)
@@ -86,7 +86,7 @@ def load(port: int) -> None:
 
 
 def client(port: int, texts: Sequence[str], beam: int) -> list[float]:
-    """What each answer took; an answer that is no translation ends it."""
+    """The time of each answer; an answer that is no translation ends the run."""
     connection = HTTPConnection("127.0.0.1", port, timeout=600)
     took = []
     for text in texts:
@@ -106,7 +106,7 @@ def client(port: int, texts: Sequence[str], beam: int) -> list[float]:
 
 
 class Peer:
-    """A process that is sent lines of JSON and answers with lines."""
+    """A process that gets lines of JSON and answers with lines."""
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, __file__, *arguments]
@@ -126,7 +126,7 @@ class Peer:
 
 @contextmanager
 def service(store: str | None, device: str | None, place: Path, cached: int) -> Iterator[int]:
-    """A service and its port."""
+    """Run a service; yields its port."""
     on = "" if device is None else f'device = "{device}"\n'
     settings = f'port = 0\ndata = "data"\n{on}[limits]\ncached = {cached}\n'
     (place / "serve.toml").write_text(settings, encoding="utf-8")
@@ -168,7 +168,7 @@ def under_load(
     texts: list[str], store: str | None, device: str | None, counts: Sequence[int], rounds: int, place: Path
 ) -> None:
     alone = Peer("--as-offline", *_given("--store", store), *_given("--device", device))
-    # A GPU records the steps of every size of batch when it first comes.
+    # A GPU records the steps of a batch size when it first occurs.
     first = texts if device == "cuda" else texts[:8]
     with service(store, device, place, cached=0) as port:
         senders = Peer("--as-load", str(port))
@@ -220,7 +220,7 @@ def under_load(
 
 
 def _asked(texts: Sequence[str], clients: int) -> int:
-    """How many texts so many clients send: one alone takes longer."""
+    """How many texts the clients send together; a single client takes longer, so it sends fewer."""
     return max(clients, len(texts) if clients > 1 else len(texts) // 4)
 
 
@@ -239,7 +239,7 @@ def with_a_job(texts: list[str], store: str | None, device: str | None, memory: 
                 ask(port, "POST", f"/v1/domains/job{number}/memories?name={memory.name}", memory.read_bytes())
             )
             job = sent
-            while "of" not in job:  # until it has counted what it will build
+            while "of" not in job:  # until it has counted the pairs that it will build
                 time.sleep(0.1)
                 job = json.loads(ask(port, "GET", f"/v1/jobs/{sent['id']}"))
                 assert job["state"] in ("waiting", "running"), job

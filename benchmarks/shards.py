@@ -1,9 +1,9 @@
-"""What a set of shards costs a sentence: choosing and fetching in one store, in shards of this process, by Ray.
+"""The cost of shards per sentence: choosing and fetching in one store, in shards of this process, and by Ray.
 
     python benchmarks/shards.py STORE [--shards 4] [--segments 64] [--batch 8] [--sentences 64] [--ray]
 
-STORE is split, and sources of its own sentences are asked for, each of which the store holds: the most that there is to
-give. The median of batches is told, in milliseconds a sentence, with the bytes that came back.
+STORE is split, and sources of its own sentences are the queries. The store holds each of them, so the answers are as
+large as possible. The script prints the median of batches, in milliseconds per sentence, and the bytes returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from knnmt.retrieval.sentence_stores import SentenceStores
 
 
 def median_ms(do: Callable[[list[list[int]]], object], sources: list[list[int]], batch: int) -> float:
-    """Milliseconds a sentence, the median of batches, the first aside."""
+    """Milliseconds per sentence, the median of all batches but the first."""
     taken = []
     for first in range(0, len(sources) - batch + 1, batch):
         started = time.perf_counter()

@@ -1,9 +1,9 @@
-"""The stores that the benchmarks of search and retrieval use: built once from real text, kept beside each other.
+"""Makes the stores for the benchmarks of search and retrieval: built once from real text, in one directory.
 
     python benchmarks/stores.py DIRECTORY [--pairs 75000] [--dim 256] [--prune 2]
 
 DIRECTORY gets `full` (1.3 million entries of the software domain by default), `pca` (its keys reduced), `pruned`, and
-`pca-pruned`, each with the index that `knnmt build` would choose. What is there already is taken as it is. The text is
+`pca-pruned`, each with the index that `knnmt build` would choose. Existing stores are used as they are. The text is
 every third training pair of the software domain under KNNMT_DATA (default ../shared).
 """
 
@@ -42,7 +42,7 @@ def read_pairs(path: Path) -> Iterator[SegmentPair]:
 
 
 def made(place: Path, engine: Engine[Any], make: Callable[[], object]) -> Datastore:
-    """The store at a place, made and indexed if it is not there yet."""
+    """The store at a place; made and indexed if it does not exist."""
     started = time.perf_counter()
     if not place.exists():
         make()

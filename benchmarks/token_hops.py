@@ -1,11 +1,11 @@
-"""What it costs to ask somebody else at every token: a round trip over the network, without any search.
+"""The cost of asking another process at every token: a round trip over the network, without any search.
 
     python benchmarks/token_hops.py [--rows 5] [--dim 320] [--k 8] [--times 2000]
 
-A process on this machine answers at once. Asked are the states of one step of beam search, (rows, dim) float32, and
-answered k neighbours for each row: distances, tokens and ids. "TCP" is the bare bytes over a connection that stays
-open; "HTTP" the same as the body of a request with the standard library at both ends. Machines in one room add some
-0.1 ms, and a database adds its search. Medians in milliseconds, and the smallest.
+A process on this machine answers at once. A request has the states of one step of beam search, (rows, dim) float32. An
+answer has k neighbours for each row: distances, tokens and ids. "TCP" sends the bare bytes over a connection that stays
+open; "HTTP" sends the same as the body of a request, with the standard library at both ends. A network in one room adds
+about 0.1 ms, and a database adds its search. Times are medians in milliseconds, and the smallest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def answer_http(answered: int, port: int) -> None:
             self.wfile.write(bytes(answered))
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 

@@ -1,4 +1,4 @@
-"""What a store costs inside `generate` of `transformers`, beside our own decoding: processor time of one thread.
+"""The cost of a store inside `generate` of `transformers`, beside our own decoding: CPU time of one thread.
 
     python benchmarks/transformers_door.py STORE TEXT [LINES] [ROUNDS]
 

@@ -1,6 +1,6 @@
-"""The whole story: real translations from the package index, adapted to; strings held out, translated without and with.
+"""Adapts to real translations from the package index, and translates held-out strings without and with the store.
 
-`python examples/demo.py [DIRECTORY]` keeps what it fetches and makes in DIRECTORY, by default .demo.
+`python examples/demo.py [DIRECTORY]` keeps its downloads and stores in DIRECTORY, by default .demo.
 """
 
 import os
@@ -16,16 +16,16 @@ from pathlib import Path
 import knnmt
 from knnmt import FilterConfig, SegmentPair, Translation, Translator
 
-PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; their catalogs are read, nothing is run
+PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; catalogs are only read, nothing is run
 OWN_MEMORY = Path(__file__).parent / "memory.tsv"
 OWN_PLACE = Path(".demo")
 HELD_OUT = 0.1
 SHOWN = 6
-WORD = "▁"  # begins a token that begins a word
+WORD = "▁"  # marks a token that begins a word
 
 
 def fetch_catalogs(place: Path) -> list[Path]:
-    """The German message catalogs of the packages; none where they cannot be fetched."""
+    """The German message catalogs of the packages; none if they cannot be fetched."""
     wheels = place / "wheels"
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     pip += ["--only-binary=:all:", "--retries=1", "--timeout=20", f"--dest={wheels}", *PACKAGES]
@@ -46,7 +46,7 @@ def read(files: list[Path], folder: Path) -> list[SegmentPair]:
 
 
 def show_evidence(translations: list[Translation]) -> None:
-    """Of all tokens shown that begin a word, the one that the memory raised most."""
+    """Show the evidence for the token that the memory raised most, among shown tokens that begin a word."""
     tokens = [(token, token.evidence, each) for each in translations for token in each.tokens]
     beginnings = [
         (token, why, each) for token, why, each in tokens if why and token.text[:1] == WORD and token.text[1:].isalpha()
@@ -62,13 +62,13 @@ def show_evidence(translations: list[Translation]) -> None:
 
 
 def short(text: str) -> str:
-    """Its beginning, on one line."""
+    """The beginning of a text, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
 def main() -> None:
-    """Tell the story."""
+    """Run the demo."""
     started = time.perf_counter()
     place = Path(sys.argv[1]) if sys.argv[1:] else OWN_PLACE
     print(f"Fetching the German message catalogs of {' and '.join(PACKAGES)} ...")
@@ -77,7 +77,7 @@ def main() -> None:
     else:
         print("The package index cannot be reached: a small memory of our own, for a made-up product, serves instead.")
         pairs, store = read([OWN_MEMORY], OWN_MEMORY.parent), place / "own.store"
-    held_out, memory = knnmt.divide(pairs, HELD_OUT)  # by a hash of the German text, before anything else is done
+    held_out, memory = knnmt.divide(pairs, HELD_OUT)  # by a hash of the German text, before anything else
     print(f"{len(pairs):,} different pairs. {len(held_out):,}, chosen by a hash, are kept for the end.\n")
 
     print(f"Adapting to the other {len(memory):,}, as `knnmt adapt` does:")

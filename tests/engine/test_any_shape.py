@@ -77,7 +77,8 @@ def test_all_attention_but_that_of_recorded_steps_takes_any_shape(
         return found
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
-    monkeypatch.setattr(tiny, "_compiled", None)
+    for name in ("_compiled", "_compiled_encoder"):
+        monkeypatch.setattr(tiny, name, None)
     state, token = tiny.start(tiny.encode([[5, 2]])), torch.zeros((1, 1, 1), dtype=torch.long)
     assert all_in(["model"])
     tiny.step(state, token)

@@ -15,11 +15,13 @@ from knnmt.compression.pruning import prune_known
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.evaluation.scoring import Score, Scores
 from knnmt.fitting.combiner_training import CombinerConfig
 from knnmt.index.store_index import StoreIndex
 from knnmt.reproduction import later
 from knnmt.reproduction.later import PUBLISHED, later_table, seed_directory, trained_combiner
 from knnmt.reproduction.plan import all_rows
+from knnmt.reproduction.results import Results, RowResult
 from knnmt.reproduction.stores import DomainStores
 from knnmt.reproduction.tables import NOT_RUN
 from knnmt.reproduction.translating import ReadyRow
@@ -70,8 +72,12 @@ def test_the_store_of_plac_is_made_with_the_others_from_one_search(tiny: Transfo
 
 def test_gains_stand_beside_those_published() -> None:
     scores = {("a", "B/knn-fixed"): 30.0, ("b", "B/knn-fixed"): 20.0, ("a", "B/robust"): 31.0, ("b", "B/robust"): 22.0}
-    scores |= {("a", "sk-mt"): 29.0}
-    results: Any = SimpleNamespace(domains=["a", "b"], bleu=lambda domain, name: scores.get((domain, name)))
+    scores |= {("a", "sk-mt"): 29.0, ("b", "B/robust@2"): 24.0}
+    rows = {
+        place: RowResult({}, Scores(Score(value, "", None, None), Score(0.0, "", None, None)), None)
+        for place, value in scores.items()
+    }
+    results = Results(("a", "b"), rows, {}, {}, {}, {})
 
     def line(name: str) -> list[str]:
         found = [scores.get((domain, name)) for domain in ("a", "b")]
@@ -81,7 +87,7 @@ def test_gains_stand_beside_those_published() -> None:
     table = later_table(results, tables)
     assert table is not None
     assert table[1:] == [
-        ["B/robust", "31.00", "22.00", NOT_RUN, "+1.50", "+2.09", "knn-box"],
+        ["B/robust", "31.00", "22.00", NOT_RUN, "+2.00", "+2.09", "knn-box"],
         ["sk-mt", "29.00", NOT_RUN, NOT_RUN, NOT_RUN, "+0.54", "knn-models"],
     ]
     scores.clear()

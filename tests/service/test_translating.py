@@ -179,7 +179,7 @@ def test_what_is_not_done_in_time_is_refused(client: TestClient) -> None:
         ({"texts": ["a"], "beam": 17}, 422, "16"),
         ({"texts": ["a"], "n_best": 9}, 422, "n_best"),
         ({"texts": ["a"], "retrieval": {"k": 1000}}, 422, "256"),
-        ({"texts": ["a"], "retrieval": {"profile": "no"}}, 422, "small: no profile 'no'"),
+        ({"texts": ["a"], "retrieval": {"profile": "no"}}, 422, "small: has no profile 'no'"),
         ({"texts": ["a"], "contexts": []}, 422, "contexts"),
         ({"texts": ["a"] * 1001}, 413, "1,000"),
         ({"texts": ["a" * 20_001]}, 413, "20,000"),

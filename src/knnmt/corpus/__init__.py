@@ -1,1 +1,1 @@
-"""Text in and out: translation memories of every format, segment pairs, lines of files, sentences of lines."""
+"""Text input and output: translation memories of every format, segment pairs, lines of files, sentences of lines."""

@@ -1,7 +1,7 @@
 """Accelerator marks in interface texts: the & of "&Datei", the _ of "_Datei" and the ~ of "~Datei" name a key.
 
-They are not text, but the same characters may be: "R&D", "max_size", "the column _id". A text alone seldom shows which
-it is. Its translation does, or a memory that has the same text without the mark.
+They are not text, but the same characters can be text: "R&D", "max_size", "the column _id". A text alone seldom shows
+which it is. Its translation shows it, or a memory that has the same text without the mark.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _BEFORE_WORD, _AFTER_WORD = "([\"'„“‚‘«»‹›¿¡", ")]\"'”“’�
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """The characters of a text that are none: a mark, or in East Asian texts a key in brackets, as in "ファイル(&F)".
+    """Characters that are not part of the text: a mark, or in East Asian texts a key in brackets, as in "ファイル(&F)".
 
-    word: what it stands in, where hyphens and slashes part words
-    sure: nothing else is written like that: a label that begins with the mark and a capital, or a key in brackets
+    word: the word that contains it; hyphens and slashes separate words
+    sure: it can be nothing else: a label that begins with the mark and a capital, or a key in brackets
     """
 
     mark: str
@@ -37,16 +37,16 @@ class Accelerator:
 
     @property
     def is_capital(self) -> bool:
-        """Whether it stands at the beginning of a word, before a capital."""
+        """Whether it is at the beginning of a word, before a capital."""
         return self.word.startswith(self.mark) and self.word[1:2].isupper() and self.word[1:].isalpha()
 
     def dropped_from(self, text: str) -> str:
-        """The text without it."""
+        """The text without the accelerator."""
         return text[: self.start] + text[self.end :]
 
 
 def accelerators_in(text: str) -> Iterator[Accelerator]:
-    """What may be the accelerator of a text, at most one for each kind of mark."""
+    """Possible accelerators of a text, at most one for each kind of mark."""
     for mark in MARKS:
         if found := _accelerator(text, mark):
             yield found
@@ -56,7 +56,7 @@ def accelerators_of(source: str, target: str) -> tuple[Accelerator | None, Accel
     """The accelerators of a text and its translation.
 
     Both have one of the same kind, in different words or before a capital: a word that is the same on both sides and
-    looks like an identifier ("max_size", "_id", but not "_Start") has none. A label may have one that is sure while its
+    looks like an identifier ("max_size", "_id", but not "_Start") has none. A label may have a sure one even if its
     translation has none.
     """
     for here in accelerators_in(source):
@@ -75,8 +75,8 @@ def drop_accelerators(source: str, target: str) -> tuple[str, str]:
 
 
 def with_accelerator(text: str, mark: str, key: str = "") -> str:
-    """A text with the mark before a letter, unless it holds one already: the key where a word begins with that, or else
-    the first.
+    """A text with the mark before a letter, unless it already has one: before `key` if a word begins with it, otherwise
+    before the first letter.
     """
     if mark in text:
         return text
@@ -87,9 +87,9 @@ def with_accelerator(text: str, mark: str, key: str = "") -> str:
 
 
 def _accelerator(text: str, mark: str) -> Accelerator | None:
-    """The only mark of its kind, if it can be an accelerator: before a letter, in something that is a word without it.
+    """The only mark of its kind, if it can be an accelerator: it is before a letter, and without it there is a word.
 
-    Inside a word a small letter follows ("Ö_ffnen", not "R&D"), and the text begins like a label ("max_size" does not).
+    Inside a word, a small letter follows ("Ö_ffnen", not "R&D"), and the text begins like a label (unlike "max_size").
     """
     if mark not in text:
         return None
@@ -114,7 +114,7 @@ def _accelerator(text: str, mark: str) -> Accelerator | None:
 
 
 def _words_at(text: str, place: int) -> str:
-    """What stands around a place between white space, without the punctuation around that."""
+    """The text around a place up to white space, without surrounding punctuation."""
     before, after = text[:place].split(), text[place:].split()
     start = before[-1] if before and not text[place - 1].isspace() else ""
     return (start + after[0]).lstrip(_BEFORE_WORD).rstrip(_AFTER_WORD)

@@ -9,12 +9,12 @@ from knnmt.corpus.languages import is_tag, matches, name_tags
 from knnmt.corpus.options import ReadingConfig
 from knnmt.errors import InputError
 
-# What looks like a language even if nobody asked for it: fr.po, pt_BR.po. Longer names are mostly those of programs.
+# These look like languages even if they were not requested: fr.po, pt_BR.po. Longer names are mostly program names.
 _SHORT_TAG = re.compile(r"[a-z]{2}([_-][A-Z]{2})?")
 
 
 def catalog_language(header: str | None, name: str, config: ReadingConfig) -> str:
-    """From the option, else the header's Language field, else the file's name or directory."""
+    """The language from the option, else from the header's Language field, else from the file's name or directory."""
     if config.catalog_language:
         return config.catalog_language
     if header and is_tag(header):

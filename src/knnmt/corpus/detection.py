@@ -28,8 +28,8 @@ XML_STARTS = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\x00", b"\xfe\xff\x00<", b"<\x0
 def detect_format(path: Path, head: bytes) -> str:
     """One of `FORMATS`, from the path and the first bytes, decompressed, of a file.
 
-    XML is known by its root element and PO by its first message, whatever the name; a name with a known ending decides
-    next; and of the rest, a tab in the first line makes TSV and anything else is plain text.
+    The root element identifies XML and the first message PO, whatever the name. Then a known ending of the name
+    decides. Otherwise, a tab in the first line means TSV, and anything else is plain text.
     """
     if head.startswith(XML_STARTS) and (root := read_prolog(head).root) in _ROOTS:
         return _ROOTS[root]
@@ -43,5 +43,5 @@ def detect_format(path: Path, head: bytes) -> str:
 
 
 def begins_like_po(head: bytes) -> bool:
-    """Whether the first thing in a file that is no comment is a message of a PO catalog."""
+    """Whether a file, after its comments, begins with a message of a PO catalog."""
     return _MESSAGE.match(head) is not None

@@ -13,7 +13,7 @@ from knnmt.corpus.pairs import SegmentPair
 
 @dataclass(frozen=True, slots=True)
 class FilterConfig:
-    """Which pairs stay. By default all of them do.
+    """Which pairs stay; by default, all of them.
 
     `max_characters` limits each side, and `max_ratio` the length of the longer side divided by the shorter, in
     characters. With `copies` off, pairs with equal sides (ignoring white space around them) are left out. With
@@ -36,8 +36,8 @@ class FilterConfig:
 def filter_pairs(pairs: Iterable[SegmentPair], config: FilterConfig, dropped: Counter[str]) -> Iterator[SegmentPair]:
     """The pairs that pass, in order. The others are counted in `dropped` under the first reason that applies.
 
-    Only a hash of 8 bytes is remembered of a pair. Among a hundred million pairs, the chance that any two different
-    ones are taken for the same is about one in four thousand.
+    Only a hash of 8 bytes is kept for each pair. Among a hundred million pairs, the chance that any two different ones
+    count as the same is about one in four thousand.
     """
     seen: set[int] = set()
     for pair in pairs:
@@ -64,7 +64,7 @@ def _reason_against(pair: SegmentPair, config: FilterConfig) -> str | None:
 
 
 def fingerprint(pair: SegmentPair) -> int:
-    """Equal for pairs of the same source and target, wherever they came from."""
+    """Equal for pairs with the same source and target, whatever their origin."""
     # The length keeps ("ab", "c") and ("a", "bc") apart.
     text = f"{len(pair.source)} {pair.source}{pair.target}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")

@@ -1,9 +1,9 @@
-"""Glossaries: terms whose translation is settled, where they occur in a text, and whether a translation has them.
+"""Glossaries: terms with a settled translation; finds them in a text, and checks whether a translation has them.
 
-A word counts as a form of a term's word where both can be the same without a common ending of their language: "Dateien"
-is a form of "Datei", "files" of "file". Where a source term has a capital, so must the word: "Seite" is not found in
-"seit". Words of fewer than four letters, and those in capitals, must be the same. In languages whose endings are not
-listed, so must all words, whatever their capitals.
+A word is a form of a term's word if both can be the same without a common ending of their language: "Dateien" is a
+form of "Datei", "files" of "file". If a source term has a capital, the word must have one: "Seite" is not found in
+"seit". Words of fewer than four letters, and words in capitals, must be the same. If the endings of a language are not
+listed, all words must be the same, but capitals do not count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ENDINGS = {
     "en": ("ies", "es", "ed", "ing", "s", "y", "e"),
 }
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
-_MIN_LETTERS = 4  # letters of a word that has forms
-_MIN_STEM_LETTERS = 3  # letters that are left of it
+_MIN_LETTERS = 4  # letters of a word that can have forms
+_MIN_STEM_LETTERS = 3  # letters that must remain without the ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class TermUse:
-    """A term in a text, from `start` to `end`. contradicted: another translation that the glossary has for it, too"""
+    """A term in a text, from `start` to `end`. contradicted: another translation that the glossary also has for it"""
 
     term: Term
     start: int
@@ -45,7 +45,7 @@ class TermUse:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Words of a term: what each can be without an ending, and those that have no forms."""
+    """Words of a term: the possible stems of each, and the words that have no forms."""
 
     stems: tuple[frozenset[str], ...]
     exact: tuple[str, ...]
@@ -78,7 +78,7 @@ class Glossary:
                     self._by_word.setdefault(stem, []).append((words, Term(source, known[0]), other))
 
     def __repr__(self) -> str:
-        """With a digest of all that it holds: runs that are gone on with name their settings by it."""
+        """With a digest of the content, by which resumed runs compare their settings."""
         held = repr((self.terms, self.source_language, self.target_language))
         return f"<Glossary of {len(self)} terms, {hashlib.sha256(held.encode()).hexdigest()[:16]}>"
 
@@ -86,12 +86,12 @@ class Glossary:
         return len(self.terms)
 
     def of_languages(self, source: str | None, target: str | None) -> Glossary:
-        """The same terms, with the endings of these languages if it has none itself."""
+        """The same terms, with the endings of these languages unless it already has languages."""
         languages = self.source_language or source, self.target_language or target
         return self if languages == (self.source_language, self.target_language) else Glossary(self.terms, *languages)
 
     def uses(self, text: str) -> Iterator[TermUse]:
-        """The terms of a text, from left to right. If one is inside another, the longer counts."""
+        """The terms of a text, from left to right. If one is inside another, the longer one counts."""
         words = list(_WORD.finditer(text))
         stems = [_stems(word.group(), self.source_language) for word in words]
         place = 0
@@ -137,7 +137,7 @@ def _words(text: str, language: str | None) -> _Words:
 
 
 def _fits(wanted: _Words, stems: list[frozenset[str]], words: list[str]) -> bool:
-    """Whether words, with what they can be without an ending, are forms of those wanted."""
+    """Whether words, with their possible stems, are forms of the wanted words."""
     if len(words) != len(wanted.stems):
         return False
     shared = all(mine & theirs for mine, theirs in zip(stems, wanted.stems, strict=True))
@@ -145,7 +145,7 @@ def _fits(wanted: _Words, stems: list[frozenset[str]], words: list[str]) -> bool
 
 
 def _has_capitals(term: str, words: list[str]) -> bool:
-    """Whether words begin with capitals where the words of a term do."""
+    """Whether words begin with capitals if the words of a term do."""
     return all(
         word[0].isupper() or not wanted[0].isupper() for wanted, word in zip(_WORD.findall(term), words, strict=True)
     )
@@ -160,7 +160,7 @@ def _language(tag: str | None) -> str:
 
 
 def _stems(word: str, language: str | None) -> frozenset[str]:
-    """What a word can be without an ending, without capitals and umlauts."""
+    """The possible stems of a word, without capitals and umlauts."""
     folded = word.casefold()
     endings = _ENDINGS.get(_language(language), ())
     if len(folded) < _MIN_LETTERS or not endings:

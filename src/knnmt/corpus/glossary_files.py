@@ -1,4 +1,4 @@
-"""Reading glossaries: TBX (of 2008 and of 2019), tables with two columns, and any translation memory."""
+"""Reads glossaries: TBX (of 2008 and of 2019), tables with two columns, and any translation memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from knnmt.errors import InputError
 if TYPE_CHECKING:
     from lxml import etree
 
-_ENTRIES = {"martif": "termEntry", "tbx": "conceptEntry"}  # by the root of a file
+_ENTRIES = {"martif": "termEntry", "tbx": "conceptEntry"}  # by the root element of a file
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -48,13 +48,13 @@ def _tbx_terms(path: Path, root: str, config: ReadingConfig, report: ReadingRepo
     with open_stream(path) as stream:
         for entry in read_units(stream, origin_name(path), root, (_ENTRIES[root],), (), config, report):
             sides = [_terms_in(entry, language) for language in config.languages]
-            # Every name of a concept in one language is translated by the first that it has in the other.
+            # Every name of a concept in one language is translated by its first name in the other.
             for source, target in product(sides[0], sides[1][:1]):
                 yield Term(source, target)
 
 
 def _terms_in(entry: etree._Element, language: str) -> list[str]:
-    """What a concept is called in a language, of which the best match counts."""
+    """The names of a concept in the best match for a language."""
     ranked: list[tuple[int, list[str]]] = []
     for side in entry:
         told = side.get(_XML_LANG) or side.get("lang") or ""

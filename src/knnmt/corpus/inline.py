@@ -1,4 +1,4 @@
-"""The text of a segment with inline elements: readable text stays, and mark-up is dropped.
+"""The text of a segment with inline elements: keeps readable text and drops mark-up.
 
 A document has two kinds of codes. Pairs enclose something (bold, a link) and contain no text themselves. A single code
 may be a placeholder, which is part of the sentence, or mark-up, such as a line break.
@@ -29,7 +29,7 @@ _OPENING, _CLOSING, _JOINING = "([{«„‚¿¡", ".,;:!?…)]}»”’", "-/"
 
 
 class _Gap(Enum):
-    """Where a code was dropped: of a pair, or one that stood alone and may have parted words."""
+    """Where a code was dropped: one of a pair, or a single code, which may have separated words."""
 
     OF_PAIR = "of pair"
     ALONE = "alone"
@@ -42,7 +42,7 @@ _Part = str | _Gap
 class InlineRules:
     """Elements that are codes, in pairs or alone; the text of all other elements always stays.
 
-    keep: all that codes hold counts as text, mark-up too
+    keep: the whole content of codes counts as text, even mark-up
     """
 
     paired: frozenset[str]
@@ -52,10 +52,10 @@ class InlineRules:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """What is said of codes elsewhere.
+    """What other elements say about codes.
 
-    data: what XLIFF 2 keeps of their text, by the id of that
-    shown: what codes that say nothing themselves stand for, by their own id
+    data: the original text of codes in XLIFF 2, by the id of the data
+    shown: what codes without a text of their own stand for, by the id of the code
     """
 
     data: Mapping[str, str]
@@ -71,8 +71,8 @@ def segment_texts(
 ) -> tuple[str, str]:
     """The texts of both sides, without comments and processing instructions.
 
-    data, shown: as of `Codes`
-    What one side says of a code goes for the other, too, where that says nothing of the code with the same id.
+    data, shown: as in `Codes`
+    If one side gives no text for a code, it takes the text of the code with the same id on the other side.
     """
     if not len(source) and not len(target):
         return source.text or "", target.text or ""
@@ -82,7 +82,7 @@ def segment_texts(
 
 
 def visible_text(code: str) -> str:
-    """What of a code that stands alone is no mark-up: "{0}", "%s" or "Fig. 3", nothing of "<br/>" or of "{\\b "."""
+    """The part of a single code that is not mark-up: "{0}", "%s" or "Fig. 3", nothing of "<br/>" or of "{\\b "."""
     if not code.strip():
         return code
     text = _TAG.sub("", code)
@@ -136,14 +136,14 @@ def _code_parts(child: etree._Element, rules: InlineRules, codes: Codes, depth: 
         yield text
     else:
         yield _Gap.ALONE if alone else _Gap.OF_PAIR
-        for inner in child:  # text inside of mark-up, such as a title or a footnote
+        for inner in child:  # translatable text inside mark-up, such as a title or a footnote
             if isinstance(inner.tag, str):
                 yield from _parts(inner, rules, codes, depth + 1)
                 yield _Gap.ALONE
 
 
 def _code(child: etree._Element, data: Mapping[str, str]) -> str:
-    """What a code says of itself, without the text inside of it that is to be translated."""
+    """The code's own text, without translatable text inside it."""
     own = "".join([child.text or "", *(inner.tail or "" for inner in child)])
     name = child.get("equiv", "")
     said = (own, data.get(child.get("dataRef", "")), child.get("disp"), child.get("equiv-text"))
@@ -155,7 +155,7 @@ def _id(child: etree._Element) -> str:
 
 
 def _joined(parts: Iterable[_Part]) -> str:
-    """The text, with as much white space as it takes where codes were dropped."""
+    """The text, with the necessary white space where codes were dropped."""
     done: list[str] = []
     gap: _Gap | None = None
     for part in parts:
@@ -172,7 +172,7 @@ def _joined(parts: Iterable[_Part]) -> str:
 
 
 def _after_gap(done: list[str], part: str, gap: _Gap) -> str:
-    """What to append after a gap; a space before it that is one too many is taken away."""
+    """The text to append after a gap; removes a superfluous space before it."""
     before, after = done[-1][-1:] if done else " ", part[0]
     if not done:
         return part.lstrip()

@@ -1,6 +1,6 @@
-"""A cheap guess at the language of text, from scripts and small words: good enough to notice swapped sides.
+"""A cheap guess at the language of a text, from scripts and small words: good enough to notice swapped sides.
 
-Short strings, names and mixed text give no guess; neither do a few segments.
+Short strings, names, mixed text and a few segments alone give no guess.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 
 from knnmt.corpus.languages import normalise
 
-_LANGUAGES = {  # the codes of each, those of multilingual models too, and its small words
+_LANGUAGES = {  # the codes of each language, including those of multilingual models, and its small words
     "German": (
         "de deu ger",
         "der die das und ist nicht mit von für auf den dem des ein eine einen einem einer zu sich auch wird werden "
@@ -76,7 +76,7 @@ _LANGUAGES = {  # the codes of each, those of multilingual models too, and its s
         "ve bir bu için ile da de olarak daha olan gibi çok değil var ne ya veya kadar her olduğu",
     ),
 }
-_SCRIPTS = {  # the codes of languages known by it, and its letters
+_SCRIPTS = {  # the codes of the languages that a script identifies, and its letters
     "Latin": ("", "A-Za-z\u00c0-\u024f"),
     "Cyrillic": ("ru rus uk ukr be bel bg bul mk mkd", "\u0400-\u052f"),
     "Greek": ("el ell gre", "\u0370-\u03ff"),
@@ -94,25 +94,25 @@ for _name, (_, _words) in _LANGUAGES.items():
         _LANGUAGES_OF[_word].append(_name)
 _LETTERS = {script: re.compile(f"[{letters}]") for script, (_, letters) in _SCRIPTS.items()}
 _WORD = re.compile(r"[^\W\d_]+")
-_MIN_WORDS, _MIN_LETTERS = 5, 10  # of a segment that is looked at, in Latin script and in others
+_MIN_WORDS, _MIN_LETTERS = 5, 10  # at least this many for a segment to count, in Latin script and in others
 _MAX_CHARACTERS = 2000
 _MIN_HITS = 2
 _MIN_SEGMENTS = 8
 _MIN_SHARE = 0.6  # of the segments that look like any language
-_MIN_PART = 0.4  # of all that were looked at: short ones often have no small words
+_MIN_PART = 0.4  # of all segments that count: short ones often have no small words
 SAMPLE = 500
 
 
 def looks_of(tag: str) -> str | None:
-    """What text of a language looks like: the language by its English name, or the script where that is all one sees.
+    """The appearance of a language's text: the language by its English name, or the script if only that is visible.
 
-    tag: or a model's code, such as deu_Latn; None for a language that there are no guesses about
+    tag: also a model's code, such as deu_Latn; None for a language without guesses
     """
     return _LOOKS.get(normalise(tag).split("-")[0])
 
 
 class LanguageGuess:
-    """What the segments of a text look like."""
+    """Guesses the language of a text from its segments."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -120,7 +120,7 @@ class LanguageGuess:
         self._votes: Counter[str] = Counter()
 
     def see(self, text: str) -> None:
-        """Look at a segment, unless there were enough."""
+        """Look at a segment, unless enough were seen."""
         if self.seen >= SAMPLE:
             return
         self.seen += 1
@@ -138,12 +138,12 @@ class LanguageGuess:
                 self._votes[language] += 1
 
     def other_than(self, asked: str) -> str | None:
-        """What most segments look like, as `looks_of` calls it, if that is not the language asked for."""
+        """The appearance of most segments, in the terms of `looks_of`, if it is not the language asked for."""
         expected, found = looks_of(asked), self._looks()
         return found if expected is not None and found != expected else None
 
     def tag(self) -> str | None:
-        """The tag of the language that most segments look like; None where they do not tell, or tell a script alone."""
+        """The tag of the language that most segments look like; None if that is unclear or only the script is known."""
         codes, _ = _LANGUAGES.get(self._looks() or "", ("", ""))
         return codes.partition(" ")[0] or None
 
@@ -156,9 +156,9 @@ class LanguageGuess:
 
 
 def guess_of(text: str) -> tuple[str, float] | None:
-    """The tag of the language that one text looks like, and how much speaks for it, above 0 and at most 1.
+    """The tag of the language that one text looks like, and the strength of the evidence, above 0 and at most 1.
 
-    One text is little to go by. Of a script that several languages have, it is the one with most speakers.
+    One text is little evidence. For a script that several languages use, it is the language with most speakers.
     """
     text = text[:_MAX_CHARACTERS]
     letters = {script: len(found.findall(text)) for script, found in _LETTERS.items()}
@@ -175,7 +175,7 @@ def guess_of(text: str) -> tuple[str, float] | None:
 
 
 def _language_of(words: list[str]) -> str | None:
-    """The one language that most of the small words among these belong to."""
+    """The one language to which most of the small words belong."""
     hits = Counter(language for word in words for language in _LANGUAGES_OF.get(word, ()))
     ranked = [*hits.most_common(2), ("", 0)]
     return ranked[0][0] if ranked[0][1] >= _MIN_HITS and ranked[0][1] > ranked[1][1] else None

@@ -1,4 +1,4 @@
-"""Language tags: one spelling for all, and which of several tags fits a requested one.
+"""Language tags: one spelling for all, and a check which of several tags fits a requested one.
 
 A requested tag is matched, best first, by the same tag; by a more specific one ("de" by "de-AT"); by a less specific
 one ("de-AT" by "de"). Another region does not match: "de-AT" is not matched by "de-CH".
@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Literal
 
 _TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
-_MAX_TAG_CHARACTERS = 100  # far more than any has
+_MAX_TAG_CHARACTERS = 100  # far more than any tag has
 _COMPRESSED = frozenset({".gz", ".xz", ".zst", ".zstd"})
 
 
@@ -31,7 +31,7 @@ def match_rank(asked: str, found: str) -> int | None:
     return _match_rank(asked, found) if len(found) <= _MAX_TAG_CHARACTERS else None
 
 
-@lru_cache(maxsize=1024)  # asked for every unit of a memory, and always of the same few
+@lru_cache(maxsize=1024)  # called for every unit of a memory, always with the same few tags
 def _match_rank(asked: str, found: str) -> int | None:
     asked, found = normalise(asked), normalise(found)
     if asked == found:
@@ -42,14 +42,14 @@ def _match_rank(asked: str, found: str) -> int | None:
 
 
 def matches(asked: str, found: str) -> bool:
-    """Whether the found tag answers to the asked one."""
+    """Whether the found tag matches the requested one."""
     return match_rank(asked, found) is not None
 
 
 def direction(
     asked: tuple[str, str], found_source: str | None, found_target: str | None
 ) -> Literal["same", "swapped"] | None:
-    """How a file's languages lie to the asked pair; a language the file does not state contradicts nothing."""
+    """How a file's languages relate to the requested pair; a language that the file does not state fits any."""
 
     def agree(source: str, target: str) -> bool:
         return (found_source is None or matches(source, found_source)) and (
@@ -62,12 +62,12 @@ def direction(
 
 
 def plain_name(path: PurePath) -> PurePath:
-    """The path without the suffix of a compression."""
+    """The path without the suffix of a compression format."""
     return path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
 
 
 def name_tags(path: PurePath) -> list[str]:
-    """What at the end of a file's name may be a language tag, likeliest first: corpus.de, corpus.de.txt, corpus-de."""
+    """Possible language tags at the end of a file's name, likeliest first: corpus.de, corpus.de.txt, corpus-de."""
     name = plain_name(path).name
     for suffix in (".txt", ".po", ".pot"):
         name = name.removesuffix(suffix)

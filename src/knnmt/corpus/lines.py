@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text, streamed; an error about a wrong byte names its place."""
+"""Streams lines of UTF-8 text; an error about a wrong byte names its place."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.report import UnitError
 from knnmt.errors import InputError
 
-MAX_LINE_BYTES = 1 << 24  # a small archive can hold a line that no memory holds
+MAX_LINE_BYTES = 1 << 24  # a small archive can hold a line that does not fit into memory
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """The lines of a file; one that does not end in reasonable time stops the reading in any case."""
+    """The lines of a file. A line that is too long always stops the reading."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -36,7 +36,7 @@ def refuse_utf16(head: bytes, name: str) -> None:
 
 
 def decode_line(line: bytes, number: int) -> str:
-    """The text of a line, its end included; a byte order mark before the first line is dropped."""
+    """The text of a line, including its end; a byte order mark before the first line is dropped."""
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
     try:
@@ -49,7 +49,7 @@ def decode_line(line: bytes, number: int) -> str:
 
 
 def without_end(line: str) -> str:
-    """A line without the line feed, or carriage return with line feed, that ends it."""
+    """A line without its final line feed, or carriage return with line feed."""
     return line.removesuffix("\n").removesuffix("\r")
 
 
@@ -66,7 +66,7 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def read_lines(path: Path, plain: bool = False) -> Iterator[str]:
-    """Lines of a file, which may be compressed with gzip, xz or zstd; documents are refused unless taken as `plain`."""
+    """Lines of a file, which may be compressed with gzip, xz or zstd; documents are refused unless read as `plain`."""
     with open_stream(path) as raw:
         require_plain_text(path, raw.peek(), plain)
         yield from decode_lines(raw, str(path))

@@ -1,6 +1,6 @@
-"""Units of an XML file, one after the other, in memory that does not grow with the file.
+"""Streams the units of an XML file, in memory that does not grow with the file.
 
-Nothing is fetched and nothing is expanded: external DTDs are not loaded, and files that declare entities are an error.
+Nothing is fetched or expanded: external DTDs are not loaded, and entity declarations are an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_PROLOG_BYTES = 1 << 20
 _MAX_PIECE_BYTES = 1 << 20
-# What may lie between the ends of two units, all of which is in memory: bytes, and marks that each make an object.
+# Limits for the content between two units, which is all in memory: bytes, and marks that each make an object.
 _MAX_UNIT_BYTES = 1 << 26
 _MAX_MARKS = 1 << 20
 _MAX_DEPTH = 100
@@ -37,9 +37,9 @@ def read_units(
     config: ReadingConfig,
     report: ReadingReport,
 ) -> Iterator[etree._Element]:
-    """Finished elements called one of `units` or `parts`, in any namespace; each is emptied when the next is asked for.
+    """Finished elements called one of `units` or `parts`, in any namespace; each is emptied when the next is requested.
 
-    Where XML is broken and `config` asks to go on, the problems are counted, and units they lie in are left out.
+    If XML is broken and `config` asks to continue, problems are counted, and the units that contain them are left out.
     """
     try:
         from lxml import etree
@@ -53,7 +53,7 @@ def read_units(
         load_dtd=False,
         no_network=True,
         recover=config.on_error == "skip",
-        # Original documents embedded in XLIFF exceed the 10 MB that a text may have otherwise. `_Held` has the limits.
+        # Original documents embedded in XLIFF exceed the usual limit of 10 MB for a text. `_Held` has its own limits.
         huge_tree=True,
     )  # collect_ids stays on: switching it off makes lxml 6 load external DTDs
     pieces = _pieces(start, stream, units) if config.on_error == "skip" else _chunks(start, stream)
@@ -72,7 +72,7 @@ def local_name(element: etree._Element) -> str:
 
 
 def _safe_start(stream: BufferedReader, name: str, root: str) -> bytes:
-    """The beginning of the file, once it is known to hold the right root element and no entity declaration."""
+    """The beginning of the file, once it is known to have the right root element and no entity declaration."""
     head = b""
     while True:
         more = stream.read(HEAD)
@@ -95,7 +95,7 @@ def _safe_start(stream: BufferedReader, name: str, root: str) -> bytes:
 
 
 def _check_declarations(element: etree._Element, name: str) -> None:
-    """Second look, by the parser that counts, in case the two parsers should ever read a DOCTYPE differently."""
+    """A second check by the actual parser, in case the two parsers ever read a DOCTYPE differently."""
     dtd: Any = element.getroottree().docinfo.internalDTD
     for entity in dtd.entities() if dtd is not None else ():
         raise _entity_error(name, entity.name or "")
@@ -148,7 +148,7 @@ def _elements(
         elements = [cast("etree._Element", element) for _, element in parser.read_events()]
         if elements:
             held.release(elements[-1])
-        # A piece mostly ends with its only unit; where the parser held several back, lines tell which one is broken.
+        # A piece usually ends with its only unit; if the parser held several back, line numbers show the broken one.
         lines = [element.sourceline for element in elements] + [1 << 62]
         for element, first, last in zip(elements, lines, lines[1:], strict=False):
             if local_name(element) in units and any(first <= line <= last for line, _ in errors):
@@ -159,7 +159,7 @@ def _elements(
 
 
 class _Held:
-    """Counts what is in memory since the last unit ended, and raises an error if it grows too large."""
+    """Counts the data in memory since the last unit ended, and raises an error if it grows too large."""
 
     def __init__(self, name: str, units: tuple[str, ...]) -> None:
         self._name = name
@@ -174,13 +174,13 @@ class _Held:
             raise MalformedMemoryError(f"{self._name}: {self._expected}, found {found}")
 
     def release(self, element: etree._Element) -> None:
-        """After an element that ended, of which only what lies around it stays."""
+        """Call after an element has ended; only the elements around it stay."""
         around = list(islice(element.iterancestors(), _MAX_DEPTH + 1))
         if len(around) > _MAX_DEPTH:
             raise MalformedMemoryError(
                 f"{self._name}: {self._expected}, found one inside more than {_MAX_DEPTH} elements"
             )
-        if self._bytes > _MAX_PIECE_BYTES:  # or they cannot be long
+        if self._bytes > _MAX_PIECE_BYTES:  # otherwise they cannot be long
             names = (text for each in around for text in (*each.values(), *each.nsmap.values()))
             if sum(map(len, names)) > _MAX_PIECE_BYTES:
                 raise MalformedMemoryError(
@@ -190,7 +190,7 @@ class _Held:
 
 
 def _pieces(start: bytes, stream: BufferedReader, units: tuple[str, ...]) -> Iterator[bytes]:
-    """The file cut behind every unit, so that errors can be told apart by unit."""
+    """The file cut after every unit, so that each error belongs to one unit."""
     encoding = {b"\xff\xfe": "utf-16-le", b"<\x00": "utf-16-le", b"\xfe\xff": "utf-16-be", b"\x00<": "utf-16-be"}
     closing = [f"</{unit}>".encode(encoding.get(start[:2], "utf-8")) for unit in units]
     end = re.compile(b"|".join(map(re.escape, closing)))
@@ -210,7 +210,7 @@ def _pieces(start: bytes, stream: BufferedReader, units: tuple[str, ...]) -> Ite
 
 
 def _release(element: etree._Element) -> None:
-    """Free an element and everything before it, except the elements it lies in."""
+    """Free an element and everything before it, except the elements that contain it."""
     element.clear()
     while (parent := element.getparent()) is not None:
         parent.text = None

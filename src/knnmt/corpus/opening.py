@@ -28,7 +28,7 @@ class _Readable(Protocol):
 
 
 class _NamedStream(io.RawIOBase):
-    """Passes bytes on, at most so many, and says which file it was when they turn out to be damaged."""
+    """Passes on at most `most` bytes, and names the file if they are damaged."""
 
     def __init__(self, name: str, file: BinaryIO, inner: _Readable, most: int | None) -> None:
         self._name, self._most, self._passed = name, most, 0
@@ -59,11 +59,11 @@ class _NamedStream(io.RawIOBase):
         super().close()
 
 
-_XZ_MEMORY = 1 << 28  # what xz -9 makes needs a quarter of it
+_XZ_MEMORY = 1 << 28  # xz -9 needs a quarter of it
 
 
 class _XzReader:
-    """All streams of an xz file, one after the other; unlike the standard library's own it needs bounded memory."""
+    """All streams of an xz file, one after the other; unlike the standard library's reader, it needs bounded memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -89,11 +89,11 @@ class _XzReader:
                 return found
 
 
-_ZSTANDARD_PIECE = 1024  # what one piece expands to must fit into memory, and it may expand ten thousand times
+_ZSTANDARD_PIECE = 1024  # an expanded piece must fit into memory, and it may expand ten thousand times
 
 
 class _ZstandardReader:
-    """All frames of a zstd file, one after the other; unlike the package's own reader it notices a cut frame."""
+    """All frames of a zstd file, one after the other; unlike the package's own reader, it notices a cut frame."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         try:
@@ -129,14 +129,14 @@ class _ZstandardReader:
 
 
 def origin_name(path: Path) -> str:
-    """How a file is called in origins: its path as given, as text, without the `#` that separates file and unit."""
+    """A file's name in origins: its path as given, as text, without the `#` that separates file and unit."""
     return os.fsencode(path).decode("utf-8", "backslashreplace").replace("#", "%23")
 
 
 def open_stream(path: Path, most: int | None = None) -> io.BufferedReader:
-    """The bytes of a file, decompressed if need be; the first `HEAD` of them can be looked at with `peek`.
+    """The bytes of a file, decompressed if necessary; `peek` shows the first `HEAD` of them.
 
-    most: bytes, decompressed; one that has more is refused when they are read
+    most: bytes after decompression; a larger file is refused while it is read
     """
     name = str(path)
     try:

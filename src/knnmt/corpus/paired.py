@@ -1,4 +1,4 @@
-"""Memories in two text files: line by line, one holds the source and the other the target."""
+"""Memories in two text files: one has the source and the other the target, line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from knnmt.errors import InputError, MalformedMemoryError
 
 
 def target_comes_first(first: Path, second: Path, config: ReadingConfig) -> bool:
-    """Whether the names, by the language tags they end in, say that the first file holds the target."""
+    """Whether the language tags at the ends of the names say that the first file has the target."""
     sides = [_side(path, config) for path in (first, second)]
     if sides[0] is not None and sides[0] == sides[1]:
         language = config.languages[sides[0]]
@@ -43,8 +43,8 @@ def read_paired(
     config: ReadingConfig,
     report: ReadingReport,
 ) -> Iterator[SegmentPair]:
-    """Pairs of equally numbered lines. Files of unequal length stop the reading in any case: their lines may have
-    slipped against each other long before one of them ends.
+    """Pairs of lines with the same number. Files of unequal length always stop the reading: their lines may have
+    shifted against each other long before one of them ends.
     """
     names = (source_name, target_name)
     for number, raw in enumerate(zip_longest(*map(raw_lines, (source, target), names)), start=1):

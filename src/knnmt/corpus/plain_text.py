@@ -34,7 +34,7 @@ _BINARY = {  # by their first bytes
     b"Rar!\x1a\x07": "a RAR archive",
 }
 _CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"}) + b"\x7f"
-_MAX_CONTROLS = 0.01  # of the first bytes; text holds one by accident
+_MAX_CONTROLS = 0.01  # part of the first bytes; text may have one by accident
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _ROOTS = {"tmx": "a TMX memory", "xliff": "an XLIFF file", "html": "an HTML page", "TS": "a Qt catalog"}
@@ -65,7 +65,7 @@ _BY_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in e
 
 
 def binary_kind(head: bytes) -> str | None:
-    """What a file that holds no text is, from its first bytes; None for text in any encoding that is marked."""
+    """The kind of a file without text, from its first bytes; None for text in any encoding that is marked."""
     for magic, kind in _BINARY.items():
         if head.startswith(magic):
             return kind
@@ -84,7 +84,7 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def document_kind(path: Path | None, head: bytes) -> str | None:
-    """What a file is whose lines are not plain text, from its first bytes and, if it has one, its name."""
+    """The kind of a file whose lines are not plain text, from its first bytes and, if it has one, its name."""
     if kind := binary_kind(head):
         return kind
     if head.startswith(XML_STARTS) and (kind := _ROOTS.get(read_prolog(head).root or "")):
@@ -98,13 +98,13 @@ def document_kind(path: Path | None, head: bytes) -> str | None:
 
 
 def require_text(path: Path, head: bytes) -> None:
-    """Refuse a memory that holds no text, whatever its format is said to be."""
+    """Refuse a memory without text, whatever its stated format is."""
     if kind := binary_kind(head):
         raise InputError(f"{path}: expected a translation memory, found {kind}. Memories are {MEMORIES}")
 
 
 def require_plain_text(path: Path | None, head: bytes, plain: bool = False) -> None:
-    """Refuse a document, whose mark-up would be translated like text; one to be taken as `plain` only if it is none."""
+    """Refuse a document, because its mark-up would be translated; with `plain`, refuse only files without text."""
     if kind := binary_kind(head) if plain else document_kind(path, head):
         raise InputError(
             f"{path or 'standard input'}: expected plain text, one segment per line, found {kind}, whose lines are not "

@@ -1,4 +1,4 @@
-"""Plural forms: which one is the singular, and contexts that distinguish forms with the same source.
+"""Plural forms: finds the singular, and makes contexts that distinguish forms with the same source.
 
 A catalog has one or two sources for a message, and as many targets as its language has forms. If two forms have the
 same source, only the form tells which target belongs to which.
@@ -14,7 +14,7 @@ _RULE = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=\s*([^;]+);?")
 
 
 def singular_form(rule: str) -> int | None:
-    """The number of the form for one, by the `Plural-Forms` of a catalog; None where one form serves every number."""
+    """The number of the singular form, by the `Plural-Forms` of a catalog; None if one form serves every number."""
     found = _RULE.search(rule)
     if found is None:
         return 0
@@ -28,15 +28,15 @@ def singular_form(rule: str) -> int | None:
 
 
 def form_count(rule: str) -> int:
-    """How many forms there are, by the `Plural-Forms` of a catalog; 0 where that does not say."""
+    """How many forms there are, by the `Plural-Forms` of a catalog; 0 if it does not say."""
     found = _RULE.search(rule)
     return int(found[1]) if found else 0
 
 
 def form_contexts(context: str, sources: Sequence[str], names: Sequence[str] = ()) -> list[str]:
-    """The context of each form of a message that is used in `context`. The form is part of it where sources are alike.
+    """The context of each form of a message that is used in `context`. It names the form if sources are the same.
 
-    sources: of each form; names: what forms are called, by default by their number
+    sources: of each form; names: names of the forms, by default their numbers
     """
     names = names or [f"form {number} of {len(sources)}" for number in range(1, len(sources) + 1)]
     return [

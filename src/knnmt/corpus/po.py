@@ -1,4 +1,4 @@
-"""PO catalogs of gettext, entry by entry: translated entries, with a pair for every plural form."""
+"""Reads PO catalogs of gettext, entry by entry: translated entries, with a pair for every plural form."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
-_MAX_ENTRY_BYTES = 1 << 18  # comments and references counted
+_MAX_ENTRY_BYTES = 1 << 18  # including comments and references
 _LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 
 
 class _EntryText(str):
-    """Text that only line feeds divide: other characters that str.splitlines knows may stand inside a message."""
+    """Text that only line feeds divide: a message may contain other characters at which str.splitlines divides."""
 
     __slots__ = ()
 
@@ -46,9 +46,9 @@ class _Entry:
 
 
 def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
-    """Pairs of a catalog, whose translations are in one asked language and whose messages are taken to be in the other.
+    """Pairs of a catalog. Its translations are in one requested language; its messages are assumed to be in the other.
 
-    Fuzzy, obsolete and untranslated entries are left out; a broken entry costs only itself.
+    Fuzzy, obsolete and untranslated entries are left out; a broken entry affects no other entry.
     """
     try:
         import polib
@@ -78,7 +78,7 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
 
 
 def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
-    """Cut the file into entries: one ends where, after its translation, a comment or a new message begins."""
+    """Cut the file into entries: an entry ends when a comment or a new message follows its translation."""
     entry = _Entry()
     for number, raw in enumerate(raw_lines(stream, name), start=1):
         if number == 1:
@@ -100,13 +100,13 @@ def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
         if not entry.message and text.startswith(b"msgid"):
             entry.message = number
         entry.translated = entry.translated or text.startswith(b"msgstr")
-    # Comments behind the last message belong to nothing.
+    # Comments after the last message belong to no entry.
     if any(line and not line.startswith(b"#") for line in entry.lines) or entry.translated or entry.message:
         yield entry
 
 
 def _encoding(header: _Entry) -> str:
-    """The charset of the header, where it names one that exists; templates say CHARSET."""
+    """The charset of the header, if it names an existing one; templates say CHARSET."""
     match = _CHARSET.search(b"".join(header.lines))
     try:
         name = codecs.lookup(match.group(1).decode("ascii")).name if match else "utf-8"
@@ -142,16 +142,16 @@ def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
         reason = str(error).rpartition("): ")[2]
         raise UnitError(f"expected an entry of a PO catalog, found one that cannot be read: {reason}") from error
     for parsed in catalog:
-        parsed.tcomment = parsed.tcomment or catalog.header  # for comments above the first entry it takes as the file's
+        parsed.tcomment = parsed.tcomment or catalog.header  # polib takes comments above the first entry as the file's
     return catalog
 
 
 def _forms(
     entry: Any, singular: int | None, place: str, language: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Source, target, origin and context of every form of an entry that is to be taken.
+    """Source, target, origin and context of every form of an accepted entry.
 
-    singular: the form that msgid is translated by where there are several
+    singular: the form that translates msgid if there are several
     """
     if entry.msgid_plural:
         forms = [

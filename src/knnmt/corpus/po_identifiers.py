@@ -14,18 +14,18 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def message_text(entry: Any) -> str | None:
-    """The text of an entry's message; None for an identifier whose text the catalog does not say."""
+    """The text of an entry's message; None for an identifier whose text is not in the catalog."""
     message: str = entry.msgid
     if not _IDENTIFIER.fullmatch(message):
         return message
     if text := _default(entry.comment) or _default(entry.tcomment):
         return text
-    # A translator leaves an underscore where it is no part of a name.
+    # A translator keeps an underscore unless it belongs to an identifier.
     return None if _SURELY_IDENTIFIER.fullmatch(message) and "_" not in entry.msgstr else message
 
 
 def _default(comment: str) -> str:
-    """The text that a comment gives as the default: a string of one line, of several, or of several strings."""
+    """The text that a comment gives as the default: a string on one line or on several, or several strings."""
     lines = comment.split("\n")
     for number, line in enumerate(lines):
         if found := _DEFAULT.fullmatch(line):

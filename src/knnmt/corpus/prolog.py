@@ -1,7 +1,7 @@
-"""Reads what precedes the root element of an XML file, before anything there can do harm.
+"""Reads the part of an XML file before its root element, before anything there can do harm.
 
-Entity declarations can make a small file expand without end, or fetch other files. No memory needs them, so a file with
-any is an error, and it is found here, before the proper parser sees a byte.
+Entity declarations can make a small file expand without end, or fetch other files. No memory needs them, so they are
+an error. It is raised here, before the actual parser sees a byte.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 @dataclass(frozen=True, slots=True)
 class Prolog:
-    """The root's name without prefix if it was reached, else the name a DOCTYPE promises; and what is wrong, if so."""
+    """The root's name without prefix if it was reached, else the name in the DOCTYPE; and the problem, if any."""
 
     root: str | None = None
     reached: bool = False
@@ -21,14 +21,14 @@ class Prolog:
 
 
 class _Found(Exception):  # noqa: N818
-    """Ends the parse early, with what was found."""
+    """Ends the parse early, with the result."""
 
     def __init__(self, prolog: Prolog) -> None:
         self.prolog = prolog
 
 
 def read_prolog(head: bytes) -> Prolog:
-    """Look at the first bytes of a file, up to the root element if they reach that far."""
+    """Read the first bytes of a file, up to the root element if they contain it."""
     parser = expat.ParserCreate()
     promised: str | None = None
 
@@ -40,7 +40,7 @@ def read_prolog(head: bytes) -> Prolog:
         raise _Found(Prolog(root=promised, entity=name))
 
     def attribute(_element: str, name: str, _type: str, default: str | None, _required: bool) -> None:
-        if default is not None:  # which every such element would have, however often it stands there
+        if default is not None:  # every such element would have it, however often it occurs
             raise _Found(Prolog(root=promised, error=f"a DOCTYPE that gives the attribute {name!r} a value"))
 
     def element(name: str, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""Reading translation memories of any format, one pair at a time."""
+"""Reads translation memories of any format, one pair at a time."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def read_memories(
     report: ReadingReport | None = None,
     filters: FilterConfig | None = None,
 ) -> Iterator[SegmentPair]:
-    """Pairs of all files in order, read as they are asked for, in constant memory; `knnmt.read_memories` is that of
-    documents and folders, too.
+    """Pairs of all files in order, read on demand in constant memory; `knnmt.read_memories` also reads documents and
+    folders.
 
     memories: TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, also compressed. Two plain-text files in a row are the two
         sides of one memory: the language tags at the end of their names say which is the source, otherwise it is the
         first.
     config: the languages, German and English by default, and how to read
-    report: is told what becomes of every unit
-    filters: what to leave out; by default nothing
+    report: counts what happens to every unit
+    filters: which pairs to leave out; by default none
     """
     paths = [memories] if isinstance(memories, str | Path) else memories
     report = ReadingReport() if report is None else report

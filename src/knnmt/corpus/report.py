@@ -1,4 +1,4 @@
-"""What happened to every unit of a memory: it was read, left out (and why), or malformed."""
+"""Counts what happened to every unit of a memory: it was read, left out (and why), or malformed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from knnmt.errors import MalformedMemoryError
 _MAX_PROBLEMS = 20
 _MAX_REASONS = 1000
 _MAX_REASON_CHARACTERS = 1000
-_MAX_TEXT_CHARACTERS = 1 << 16  # of a side, an origin or a context
+_MAX_TEXT_CHARACTERS = 1 << 16  # in a side, an origin or a context
 _EMPTY = "empty source or target"
 
 
@@ -45,7 +45,7 @@ class ReadingReport:
         self.noted[_told_apart(remark, self.noted)] += 1
 
     def problem(self, place: str, message: str, config: ReadingConfig) -> None:
-        """Stop at a malformed unit, or count it, as the settings say."""
+        """Stop at a malformed unit, or count it, depending on the settings."""
         full = f"{place[:_MAX_REASON_CHARACTERS]}: {message}"
         if config.on_error == "stop":
             raise MalformedMemoryError(f"{full}. {self.remedy}")
@@ -54,7 +54,7 @@ class ReadingReport:
             self.problems.append(full)
 
     def admit(self, source: str, target: str, origin: str, context: str = "") -> SegmentPair | None:
-        """A pair, unless one of its sides is blank or longer than any model reads."""
+        """A pair, unless one of its sides is blank or too long for any model."""
         if max(map(len, (source, target, origin, context))) > _MAX_TEXT_CHARACTERS:
             self.skip(f"longer than {_MAX_TEXT_CHARACTERS:,} characters")
         elif source.strip() and target.strip():
@@ -65,11 +65,11 @@ class ReadingReport:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number with what it is of: 1 sentence, 1,234 entries."""
+    """A number with its noun: 1 sentence, 1,234 entries."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def _told_apart(reason: str, counted: Counter[str]) -> str:
-    """The reason itself, where a file does not make up ever new ones: languages and states are what it says."""
+    """The reason itself, unless a file has too many different ones: it contains languages and states from the file."""
     reason = reason if len(reason) <= _MAX_REASON_CHARACTERS else f"{reason[:_MAX_REASON_CHARACTERS]}…"
     return reason if reason in counted or len(counted) < _MAX_REASONS else "other reasons"

@@ -1,4 +1,4 @@
-"""Which texts count as the same, and which as forms of one another."""
+"""Defines which texts count as the same, and which as forms of one another."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ _FINAL_MARK = re.compile(r"\s*(?P<mark>[.!?…:;,]+)\s*$")
 
 
 def plain(text: str) -> str:
-    """A text as it is compared with others: those that differ in white space, or in how Unicode writes a letter."""
+    """The form in which texts are compared: white space and Unicode's ways to write a letter make no difference."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def loose(text: str) -> str:
-    """The same whatever its capitals and its final mark; empty where there is nothing else."""
+    """The text without capitals and final mark; empty if there is nothing else."""
     return without_final_mark(plain(text)).casefold()
 
 
 def final_mark(text: str) -> str:
-    """The punctuation that a text ends with, or nothing."""
+    """The punctuation at the end of a text; may be empty."""
     found = _FINAL_MARK.search(text)
     return found["mark"] if found else ""
 
 
 def without_final_mark(text: str) -> str:
-    """The text before it."""
+    """The text before its final mark."""
     return _FINAL_MARK.sub("", text)
 
 
 def in_the_form_of(text: str, stored: str, translation: str) -> str:
-    """The translation of a stored source, with the mark and the capitals of a text that is `loose`ly the same."""
+    """The translation of a stored source, with the mark and the capitals of a text that is the same when `loose`."""
     if (mark := final_mark(text)) != final_mark(stored):
         translation = without_final_mark(translation) + mark
     text, stored = text.strip(), stored.strip()
@@ -47,6 +47,6 @@ def in_the_form_of(text: str, stored: str, translation: str) -> str:
 
 
 def sameness_hash(text: str) -> int:
-    """A number of 64 bits with a sign that is the same for texts that are `loose`ly the same, on every machine."""
+    """A signed 64-bit number, equal on every machine for texts that are the same when `loose`."""
     digest = hashlib.blake2b(loose(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)

@@ -1,6 +1,6 @@
 """Cuts text into sentences, and overlong sentences at clause ends, without losing a character.
 
-The rules rather miss a boundary than invent one: half a sentence loses its context, but two sentences together do not.
+The rules prefer to miss a boundary: half a sentence loses its context, but two sentences together do not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 
-# Before a full stop these do not end a sentence (or so rarely that it does not pay to cut there).
+# A full stop after these does not end a sentence, or so rarely that cutting there does not pay.
 _ABBREVIATIONS = frozenset(
     """
     abb abs abschn allg anm art aufl bd bez bl bsp bspw bzgl bzw ca cf chr dgl dipl dr eg ehem eigtl einschl entspr ev
@@ -30,7 +30,7 @@ _LINE_END = re.compile(
     re.VERBOSE,
 )
 _WORD_BEFORE = re.compile(r"[^\W_]+$")
-_MAX_WORD_CHARACTERS = 40  # how far back a word can begin that matters here
+_MAX_WORD_CHARACTERS = 40  # how far back a relevant word can begin
 _ROMAN = re.compile(r"[IVXLC]+$")
 
 
@@ -49,10 +49,10 @@ def split_sentences(text: str) -> list[str]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Pieces that end where a line does, with the white space that follows; joined, they are `text` again.
+    """Pieces that end where a line ends, with the following white space; joined, they are `text` again.
 
-    A line break in the middle of a sentence only wraps it, and is none: after it no paragraph or item of a list begins,
-    and before it stands no punctuation.
+    A line break inside a sentence only wraps it and does not count. It is one if no paragraph or list item begins after
+    it and no punctuation is before it.
     """
     begin = len(text) - len(text.lstrip())
     ends = [match.end() for match in _LINE_END.finditer(text) if begin < match.end() < len(text)]
@@ -89,7 +89,7 @@ _CUTS = [
 
 
 def split_long(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Pieces that fit, cut at the best places there are; joined, they are `text` again."""
+    """Pieces that fit, cut at the best available places; joined, they are `text` again."""
     if fits(text) or len(text) < 2:
         return [text]
     sentences = split_sentences(text)

@@ -1,4 +1,4 @@
-"""Warnings about text that seems to be in another language than stated, especially if sides are swapped."""
+"""Warns about text that seems to be in another language than stated, especially if sides are swapped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from knnmt.errors import LanguageWarning
 
 
 class SidesCheck:
-    """Looks at the first pairs of a memory, and warns once if they are not of the languages asked for."""
+    """Looks at the first pairs of a memory, and warns once if they are not in the requested languages."""
 
     def __init__(self, path: Path, memory_format: str, config: ReadingConfig) -> None:
         self._path = path
@@ -22,7 +22,7 @@ class SidesCheck:
         self._sides = (LanguageGuess(), LanguageGuess())
 
     def see(self, pair: SegmentPair) -> None:
-        """Look at a pair; those after the first are passed over."""
+        """Look at a pair; only the first ones count."""
         source, target = self._sides
         if source.seen < SAMPLE:
             source.see(pair.source)
@@ -31,7 +31,7 @@ class SidesCheck:
                 self._judge()
 
     def end(self) -> None:
-        """Judge by the pairs that there were."""
+        """Judge by the pairs seen so far."""
         if self._sides[0].seen < SAMPLE:
             self._judge()
 

@@ -13,7 +13,7 @@ from knnmt.corpus.sameness import plain
 
 
 def position(source: str) -> float:
-    """Where a source text falls, from 0 to below 1."""
+    """The position of a source text by its hash, from 0 to below 1."""
     digest = hashlib.sha256(plain(source).encode()).digest()
     return int.from_bytes(digest[:6], "big") / (1 << 48)
 
@@ -28,7 +28,7 @@ def divide(pairs: Iterable[SegmentPair], share: float) -> tuple[list[SegmentPair
 
 def halves(pairs: Iterable[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
     """One half to tune and train on, the other to report. Finer digits of the hash decide, so that a part that
-    `divide` took out by its first digits is halved evenly too.
+    `divide` took out by the first digits is also halved evenly.
     """
     parts: tuple[list[SegmentPair], list[SegmentPair]] = ([], [])
     for pair in pairs:
@@ -37,15 +37,15 @@ def halves(pairs: Iterable[SegmentPair]) -> tuple[list[SegmentPair], list[Segmen
 
 
 def is_held_out(source: str, share: float) -> bool:
-    """Whether a source belongs to the part that adapting holds out, about `share` of all.
+    """Whether a source belongs to the part that `adapt` holds out, about `share` of all.
 
-    Digits decide that `divide` and `halves` do not look at: of text that those took something out of, the same share
-    is held out, and what is held out is halved evenly.
+    This uses digits that `divide` and `halves` do not use. So the same share is held out after those have taken text
+    out, and the held-out text is halved evenly.
     """
     return position(source) * (1 << 25) % 1 < share
 
 
 def spread(pairs: Sequence[SegmentPair], most: int) -> list[SegmentPair]:
-    """At most so many, from all over them."""
+    """At most `most` pairs, spread evenly over all."""
     count = min(most, len(pairs))
     return [pairs[place * len(pairs) // count] for place in range(count)]

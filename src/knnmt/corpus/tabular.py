@@ -30,7 +30,7 @@ def _tsv_records(
             message = "expected a line, found a carriage return in it. If those are the line ends, convert them first"
             report.problem(f"{name}, line {number}", message, config)
         else:
-            yield number, record.split("\t", columns)  # what stands behind it may be any number of columns
+            yield number, record.split("\t", columns)  # any number of columns may follow
 
 
 def read_csv(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
@@ -51,12 +51,12 @@ def _lines(
 
 
 class _CsvLines:
-    """Hands lines to the csv module and remembers their numbers, which differ from its own where a line was broken."""
+    """Passes lines to the csv module and keeps their numbers, which differ from its own if a line was broken."""
 
     def __init__(self, lines: Iterator[tuple[int, str]], name: str) -> None:
         self._lines = lines
         self._name = name
-        self.taken = 0  # characters of the record at hand
+        self.taken = 0  # characters of the current record
         self._ahead = next(lines, None)
         self.number = 0
         self.first = self._ahead[1] if self._ahead else ""
@@ -86,7 +86,7 @@ def _csv_records(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[int, Sequence[str]]]:
     lines = _CsvLines(_lines(stream, name, config, report), name)
-    # Strict, because otherwise a quote that nobody closes swallows the rest of the file in silence.
+    # Strict, because otherwise an unclosed quote silently swallows the rest of the file.
     records = csv.reader(lines, delimiter=config.delimiter or _delimiter(lines.first, config), strict=True)
     while True:
         start, lines.taken = lines.next_number, 0
@@ -100,7 +100,7 @@ def _csv_records(
 
 
 def _delimiter(line: str, config: ReadingConfig) -> str:
-    """The delimiter that gives enough columns and, since sentences hold commas and semicolons too, the fewest."""
+    """The delimiter that gives enough columns but the fewest, because sentences also contain commas and semicolons."""
     counts = {mark: _columns(line, mark) for mark in _DELIMITERS}
     enough = {mark: count for mark, count in counts.items() if count >= config.last_column}
     return min(enough or {",": 0}, key=lambda mark: enough.get(mark, 0))
@@ -109,7 +109,7 @@ def _delimiter(line: str, config: ReadingConfig) -> str:
 def _columns(line: str, delimiter: str) -> int:
     try:
         return len(next(csv.reader([without_end(line)], delimiter=delimiter), []))
-    except csv.Error:  # no record by this delimiter; the reading itself will say what is wrong
+    except csv.Error:  # not a record with this delimiter; the reader reports the problem
         return 0
 
 

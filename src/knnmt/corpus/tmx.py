@@ -1,4 +1,4 @@
-"""TMX 1.4, streamed: one pair for each unit, in the requested languages."""
+"""Streams TMX 1.4: one pair for each unit, in the requested languages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from knnmt.corpus.report import ReadingReport, UnitError
 if TYPE_CHECKING:
     from lxml import etree
 
-MACHINE_TOOL = "knnmt"  # in variants that `knnmt translate` adds, for people to look at
+MACHINE_TOOL = "knnmt"  # marks variants that `knnmt translate` adds, for people to review
 ORIGIN_PROPERTY = "x-origin"
-CONTEXT_PROPERTY = "x-context"  # and what begins so: x-context-pre, x-context-post
+CONTEXT_PROPERTY = "x-context"  # also as a prefix: x-context-pre, x-context-post
 _PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
-_MAX_NAMED = 4  # languages of a unit
+_MAX_NAMED = 4  # languages of a unit in a message
 
 _Variant = tuple[str, "etree._Element"]
 
@@ -30,8 +30,8 @@ _Variant = tuple[str, "etree._Element"]
 def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
     """Pairs of a TMX file.
 
-    Of several variants that answer to an asked language the best match is taken (`knnmt.corpus.languages`), of equally
-    good ones the first. A variant without a language is in the source language of its unit or of the header.
+    If several variants match a requested language, the best match is taken (`knnmt.corpus.languages`), and among equal
+    matches the first. A variant without a language is in the source language of its unit or of the header.
     """
     rules = InlineRules(_PAIRED, _ALONE, config.inline == "keep")
     header_language: str | None = None
@@ -59,7 +59,7 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
 def _chosen(
     unit: etree._Element, header_language: str | None, config: ReadingConfig, report: ReadingReport
 ) -> tuple[etree._Element, etree._Element] | None:
-    """The variants of the asked languages; None, and counted, where one is missing."""
+    """The variants in the requested languages; None, and counted, if one is missing."""
     default = unit.get("srclang") or header_language
     variants = [_with_language(variant, default) for variant in unit if _is(variant, "tuv")]
     sides: list[list[tuple[int, int]]] = []
@@ -70,7 +70,7 @@ def _chosen(
         if not answers:
             report.skip(f"no {asked} in unit{_only(variants)}")
             return None
-    # The best couple is among the two best of each side, since at most one of them is on both.
+    # The best combination is among the two best of each side, because at most one variant is on both.
     best = [sorted(answers)[:2] for answers in sides]
     couples = [(source, target) for source in best[0] for target in best[1] if source[1] != target[1]]
     if not couples:
@@ -86,7 +86,7 @@ def _chosen(
 
 
 def _only(variants: list[_Variant]) -> str:
-    """Which languages a unit has instead."""
+    """The languages that a unit has instead."""
     found = sorted({language for language, _ in variants})
     return f", only {', '.join(found[:_MAX_NAMED])}{', …' * (len(found) > _MAX_NAMED)}" if found else ""
 
@@ -110,7 +110,7 @@ def _segment(variant: etree._Element) -> etree._Element:
 
 
 def _properties(unit: etree._Element, chosen: Callable[[str], bool]) -> Iterator[str]:
-    """What the unit's properties of the chosen types say, those that say nothing aside."""
+    """The content of the unit's properties of the chosen types, without empty ones."""
     for child in unit:
         if _is(child, "prop") and chosen(child.get("type", "")) and child.text:
             yield child.text

@@ -1,4 +1,4 @@
-"""What the model sees of a unit of a memory: its text without accelerators, and its lines."""
+"""The part of a unit that the model sees: its text without accelerators, and its lines."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from knnmt.corpus.sentences import split_lines
 
 
 def for_model(pair: SegmentPair, accelerators: Accelerators = "drop") -> SegmentPair:
-    """The pair as the model is shown it. White space is the tokenizer's, to which all of it is the same."""
+    """The pair as the model sees it. The tokenizer handles white space; all of it is the same to it."""
     if accelerators == "keep" or not any(mark in pair.source for mark in MARKS):
         return pair
     return SegmentPair(*drop_accelerators(pair.source, pair.target), pair.origin, pair.context)
 
 
 def lines_of(pair: SegmentPair) -> list[SegmentPair]:
-    """The lines of a unit that is written in several, each with its translation; none where that is not clear.
+    """The lines of a unit of several lines, each with its translation; none if the match is unclear.
 
-    Both sides have as many lines, and none goes on in the next: that begins with no small letter, or punctuation stands
-    before it.
+    Both sides must have the same number of lines, and no line may continue in the next: the next does not begin with a
+    small letter, or punctuation precedes it.
     """
     sources, targets = _lines(pair.source), _lines(pair.target)
     if len(sources) != len(targets) or len(sources) < 2 or _is_wrapped(sources) or _is_wrapped(targets):

@@ -1,4 +1,4 @@
-"""Makes text of a memory safe to show: characters that would act are written out instead.
+"""Makes text of a memory safe to show: control characters are written out.
 
 A terminal obeys control characters: a segment could set the title of the window, fill the clipboard, or overwrite
 earlier output. Marks that change the writing direction make one text look like another.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-# Controls (C0, DEL, C1); what ends a line or turns its direction; halves of surrogate pairs, which UTF-8 has not.
+# Controls (C0, DEL, C1); characters that end a line or turn its direction; lone surrogates, which UTF-8 lacks.
 _ACTING = "\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _IN_TEXT = re.compile(f"[{_ACTING}]")
 _IN_LINES = re.compile(f"(?![\t\n])[{_ACTING}]")
@@ -16,12 +16,12 @@ _PICTURES = {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
 
 
 def visible(text: str) -> str:
-    """A text of a memory, a name or a path with all such characters written out, its line ends too."""
+    """A text of a memory, a name or a path with all such characters written out, including line ends."""
     return _IN_TEXT.sub(_written_out, text)
 
 
 def visible_lines(text: str) -> str:
-    """Lines of our own, which keep their ends and tabs."""
+    """Lines of our own output, which keep their ends and tabs."""
     return _IN_LINES.sub(_written_out, text)
 
 

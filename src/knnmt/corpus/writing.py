@@ -13,7 +13,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.tmx import CONTEXT_PROPERTY, ORIGIN_PROPERTY
 from knnmt.errors import StorageError
 
-# A byte order mark at the start of a line may come to stand at the start of the file, where readers drop it.
+# A byte order mark at the start of a line may be at the start of the file, where readers drop it.
 _NOT_IN_TSV = re.compile(r"[\t\n\r\ufeff]")
 _NOT_IN_UTF8 = re.compile(r"[\ud800-\udfff]")
 _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -34,7 +34,7 @@ _TMX_END = "</body>\n</tmx>\n"
 
 
 def write_tsv(path: Path, pairs: Iterable[SegmentPair]) -> int:
-    """Write source, target and origin in columns; returns how many pairs had to be changed for it.
+    """Write source, target and origin in columns; returns how many pairs had to be changed.
 
     Tabs, line ends and byte order marks inside a column become spaces.
     """
@@ -49,7 +49,7 @@ def write_tsv(path: Path, pairs: Iterable[SegmentPair]) -> int:
 
 
 def write_tmx(path: Path, pairs: Iterable[SegmentPair], source_language: str, target_language: str) -> int:
-    """Write TMX 1.4 with origin and context as properties of each unit; returns how many pairs it had to change.
+    """Write TMX 1.4 with origin and context as properties of each unit; returns how many pairs had to be changed.
 
     Characters that XML does not allow become U+FFFD.
     """
@@ -81,9 +81,9 @@ def _escape(text: str) -> str:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file beside the path that takes its place when all is written, and vanishes when not.
+    """A file beside the path that replaces it when all is written, and is removed on failure.
 
-    Of a link, what it leads to is written, and the link stays.
+    If the path is a link, its target is written and the link stays.
     """
     place = path.resolve()
     if place.exists() and not place.is_file():

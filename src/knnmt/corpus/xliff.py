@@ -1,4 +1,4 @@
-"""XLIFF 1.2 (including SDLXLIFF) and 2.x, streamed: one pair for each finished segment."""
+"""Streams XLIFF 1.2 (including SDLXLIFF) and 2.x: one pair for each finished segment."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _UNITS = ("trans-unit", "unit")
 def read_xliff(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[SegmentPair]:
-    """Pairs of an XLIFF file whose languages are the asked ones, in the same or the opposite direction.
+    """Pairs of an XLIFF file in the requested languages, in the same or the opposite direction.
 
-    A language the file does not state is taken to be the asked one. A target without a state is taken as translated.
+    A language that the file does not state fits the request. A target without a state counts as translated.
     """
     ordinal = 0
     codes: dict[str, str] = {}
@@ -82,7 +82,7 @@ def _unit_pairs(
 def _sides(
     segment: XliffSegment, rules: InlineRules, codes: dict[str, str], config: ReadingConfig, report: ReadingReport
 ) -> tuple[str, str] | None:
-    """Source and target as the file has them; None, and counted, where the segment is not to be taken."""
+    """Source and target as the file has them; None, and counted, if the segment is not accepted."""
     if segment.source is None:
         report.skip("target segment without source")
         return None
@@ -103,7 +103,7 @@ def _sides(
 
 
 def _direction(unit: etree._Element, config: ReadingConfig, report: ReadingReport) -> tuple[str | None, bool]:
-    """Why the unit's languages keep it out, if they do, and whether its sides change places."""
+    """The reason if the unit's languages exclude it, and whether its sides are swapped."""
     found: dict[str, str | None] = {"source": None, "target": None}
     for ancestor in unit.iterancestors():
         for side, short in (("source", "src"), ("target", "trg")):
@@ -120,7 +120,7 @@ def _direction(unit: etree._Element, config: ReadingConfig, report: ReadingRepor
 
 
 def _untranslatable(unit: etree._Element) -> bool:
-    """Whether the nearest element that says anything about it says that the unit is not to be translated."""
+    """Whether the nearest element with such a statement says that the unit is not to be translated."""
     for element in (unit, *unit.iterancestors()):
         if answer := element.get("translate"):
             return answer == "no"

@@ -1,4 +1,4 @@
-"""Segments of XLIFF units, of version 1.2 with the SDL dialect and of versions 2.x, and their states."""
+"""Segments of XLIFF units and their states, for version 1.2 with the SDL dialect and versions 2.x."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 _FINISHED_1 = frozenset({"translated", "final", "signed-off"})
 _FINISHED_2 = frozenset({"translated", "reviewed", "final"})
-MACHINE_SUBSTATE = "knnmt:mt-suggestion"  # of translations that `knnmt translate` puts in, for people to look at
+MACHINE_SUBSTATE = "knnmt:mt-suggestion"  # marks translations that `knnmt translate` adds, for people to review
 _FINISHED_SDL = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
-PLACES = frozenset({"sourcefile", "linenumber"})  # contexts that say where the text stands, not what it is for
+PLACES = frozenset({"sourcefile", "linenumber"})  # contexts that give the place of the text, not its use
 _SDL = "{http://sdl.com/FileTypes/SdlXliff/1.0}"
 
 
 @dataclass(frozen=True, slots=True)
 class XliffSegment:
-    """A source with its target, one of which may be missing. `state` is None where the file states none."""
+    """A source with its target; one of them may be missing. `state` is None if the file states none."""
 
     source: etree._Element | None
     target: etree._Element | None
@@ -38,17 +38,17 @@ def segments_of(unit: etree._Element) -> list[XliffSegment]:
 
 
 def codes_of_header(header: etree._Element) -> dict[str, str]:
-    """What Trados writes into the header of the codes of a file that stand alone, by their ids."""
+    """The single codes that Trados describes in the file's header, by their ids."""
     return {tag.get("id", ""): tag.findtext(f"{_SDL}ph") or "" for tag in header.iter(f"{_SDL}tag")}
 
 
 def count_ignorables(unit: etree._Element) -> int:
-    """Parts between segments of a <unit> (2.x) that hold nothing to translate."""
+    """The number of parts between segments of a <unit> (2.x), which have nothing to translate."""
     return len(unit.findall(_in_namespace(unit, "ignorable")))
 
 
 def context_of(unit: etree._Element) -> str:
-    """What a unit says of where its text is used: its name (resname in 1.2), then its contexts, a line each."""
+    """A unit's description of where its text is used: its name (resname in 1.2), then its contexts, one per line."""
     said = [unit.get("name") if local_name(unit) == "unit" else unit.get("resname")]
     for group in unit.findall(_in_namespace(unit, "context-group")):
         contexts = group.findall(_in_namespace(unit, "context"))
@@ -57,7 +57,7 @@ def context_of(unit: etree._Element) -> str:
 
 
 def _in_namespace(element: etree._Element, name: str) -> str:
-    """The name in the element's own namespace, so that elements of extensions are not taken for those of XLIFF."""
+    """The name in the element's own namespace, so that elements of extensions are not confused with XLIFF's."""
     return element.tag.removesuffix(local_name(element)) + name
 
 

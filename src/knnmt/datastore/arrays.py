@@ -36,7 +36,7 @@ _NAMES = {np.dtype(value): name for name, value in _DTYPES.items()}
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
-    """Write the arrays as one file, atomically, and return its SHA-256. Wide types come first: so all are aligned."""
+    """Write the arrays as one file, atomically, and return its SHA-256. Wide types come first, so all are aligned."""
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     header: dict[str, Any] = {}
     offset = 0
@@ -65,7 +65,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
 
 
 def write_stored(directory: Path, name: str, arrays: Mapping[str, Array]) -> StoredFile:
-    """Write the arrays as a file of a store, and say how it must be found again."""
+    """Write the arrays as a file of a store, and return its record: name, size and checksum."""
     sha256 = write_arrays(directory / name, arrays)
     return StoredFile(name, (directory / name).stat().st_size, sha256)
 
@@ -74,14 +74,14 @@ Buffer = mmap.mmap | bytes
 
 
 def map_stored(directory: Path, stored: StoredFile) -> Buffer:
-    """A file of a store as `map_file` gives it, refused unless it has the size that the manifest says."""
+    """A file of a store as `map_file` returns it; refused unless it has the size that the manifest gives."""
     return map_file(directory / stored.file, stored.bytes)
 
 
 def map_file(path: Path, size: int | None = None) -> Buffer:
     """A file's bytes, in a memory map that outlives the file's name.
 
-    A small file is read instead: each map costs a file descriptor, and a store that lives has many small segments.
+    A small file is read instead: each map costs a file descriptor, and a store in use has many small segments.
     """
     try:
         with open_regular(path) as file:
@@ -126,7 +126,7 @@ def arrays_in(buffer: Buffer, path: Path) -> dict[str, Array]:
         ) from error
 
 
-# What an array must be: its type and its shape, in which None stands for any number.
+# The type and shape that an array must have; None in a shape stands for any number.
 Form = tuple[str, tuple[int | None, ...]]
 
 
@@ -152,7 +152,7 @@ def _has_form(array: Array, form: Form) -> bool:
 
 
 def _view(buffer: Buffer, start: int, name: str, placed: Any) -> Array:
-    """An array by what the format says of it. A large store has very many: so it is looked at without ceremony."""
+    """An array as the file's header describes it. A large store has very many, so this is kept fast."""
     try:
         dtype, shape, (begin, end) = np.dtype(_DTYPES[placed["dtype"]]), placed["shape"], placed["data_offsets"]
         whole = len(placed) == 3 and all(type(each) is int for each in (*shape, begin, end))

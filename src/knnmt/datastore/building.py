@@ -1,7 +1,7 @@
-"""Building a store: slice by slice into `STORE.building/`, then one rename.
+"""Builds a store slice by slice in `STORE.building/`, and then renames it once.
 
-If interrupted, it leaves no store, but the finished slices; the same call resumes. A slice's file is named by its
-content, so a changed memory reuses the slices that did not change.
+An interrupted build leaves no store, but it keeps the finished slices; the same call resumes. A slice's file is named
+by its content, so a build from a changed memory reuses the slices that did not change.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
 PLAN = "plan.json"
-_WRITERS = 4  # threads, each with a segment in memory; most of their time goes into waiting for the disk
+_WRITERS = 4  # threads, each with a segment in memory; they mostly wait for the disk
 _MAX_PREPARERS = 12  # processes that prepare text for a GPU
-# Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
+# Every name that is written below `segments/`, with its scratch name; and the names beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
-EntryProgress = Callable[[int, int], None]  # is called with how many pairs or keys are done, and with their entries
+EntryProgress = Callable[[int, int], None]  # called with the numbers of pairs or keys done, and of their entries
 
 
-# Turns slices into segments below a directory, as `encode_parts` does; a cluster has another one.
+# Turns slices into segments below a directory, as `encode_parts` does; a cluster uses another function.
 EncodeParts = Callable[
     [Engine[Any], Iterable[Slice], Path, Manifest, int | None, EntryProgress], tuple[list[SegmentRecord], int]
 ]
 
 
 def no_progress(_pairs: int, _entries: int) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,8 @@ class BuildConfig:
 
     source_language, target_language: by default the engine's, or German and English if it names none
     key_dtype: the type of stored keys, "float16" or "float32"
-    batch_tokens: at most this many tokens per side in one forced pass, including padding; None for a number that suits
-        the device
-    for_fast: also keep what Fast kNN-MT needs: source tokens, their encoder states, word alignment
+    batch_tokens: at most this many tokens per side in one forced pass, including padding; None chooses by the device
+    for_fast: also keep the data for Fast kNN-MT: source tokens, their encoder states, word alignment
     accelerators: "drop" removes accelerator marks (&File, _File, ~File) from the texts that the model sees; the store
         keeps the texts with them
     """
@@ -90,7 +89,7 @@ class BuildConfig:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a build made; `reused` counts segments that an interrupted run had finished."""
+    """The result of a build; `reused` counts segments that an interrupted run had finished."""
 
     manifest: Manifest
     reused: int
@@ -108,7 +107,7 @@ def build(
 ) -> BuildResult:
     """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
 
-    An interrupted build is resumed, or with `restart` started again.
+    An interrupted build is resumed; with `restart` it starts again.
 
     encode: turns slices into segments; by default this process does it
     """
@@ -130,7 +129,7 @@ def build(
 
 
 def _preparers(engine: Engine[State]) -> int:
-    """How many processes prepare text beside this one: on a CPU, the model takes all cores."""
+    """How many other processes prepare text: none on a CPU, where the model takes all cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(_MAX_PREPARERS, cores - 2) if engine.device.type == "cuda" and cores > 3 else 0
 
@@ -143,9 +142,9 @@ def encode_parts(
     batch_tokens: int | None,
     progress: EntryProgress,
 ) -> tuple[list[SegmentRecord], int]:
-    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
+    """Turn slices into segments, numbered after the manifest's, and return how many an earlier run had finished.
 
-    Segments are written by threads of their own while the next are computed.
+    Separate threads write segments while the next ones are computed.
     """
     records: list[SegmentRecord] = []
     being_written: deque[tuple[Slice, Future[SegmentRecord]]] = deque()
@@ -188,7 +187,7 @@ def _finish_begun(directory: Path, name: str, arrays: Callable[[], dict[str, Arr
 
 @contextmanager
 def new_store(store: Path, suffix: str) -> Iterator[Path]:
-    """The directory `STORE.suffix` to make a store in, locked, while nothing is in the store's place."""
+    """The locked directory `STORE.suffix` in which a store is made; refused if something is in the store's place."""
     require_free(store)
     making = store.with_name(f"{store.name}.{suffix}")
     for directory in (making, making / SEGMENTS):
@@ -216,7 +215,7 @@ def _remove_empty(making: Path) -> None:
 
 
 def require_free(store: Path) -> None:
-    """Refuse a place for a new store where something is."""
+    """Raise an error if something exists where a new store is to be."""
     if os.path.lexists(store):
         raise DatastoreExistsError(
             f"{store}: already exists. Add to it with `knnmt add`, remove it first, or choose another name."
@@ -224,17 +223,17 @@ def require_free(store: Path) -> None:
 
 
 def publish_new_store(making: Path, store: Path, manifest: Manifest) -> None:
-    """Make a directory of finished segments the store, in one step."""
+    """Turn a directory of finished segments into the store, in one step."""
     manifest.write(making)
     with storage_errors(store):
         making.rename(store)
         sync_directory(store.parent)
-    # Only now: whoever kills the process before the rename leaves a build that can be gone on with.
+    # Only now: if the process is killed before the rename, the build can still be resumed.
     clear_leftovers(store, manifest, published=True)
 
 
 def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
-    """What a store of this model and these settings is, before it has segments."""
+    """The manifest of a store with this model and these settings, before it has segments."""
     source = config.source_language or engine.languages.source or "de"
     target = config.target_language or engine.languages.target or "en"
     check(
@@ -261,7 +260,7 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
 
 
 def finish_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
-    """Write a segment, then its SHA-256 beside it: a later run takes it only if its bytes are still those."""
+    """Write a segment, then its SHA-256 beside it: a later run reuses it only if its bytes have not changed."""
     record = write_segment(directory, name, arrays)
     mark_finished(directory / name, record)
     return record
@@ -284,23 +283,23 @@ def finished_segment(directory: Path, name: str, sentences: int, entries: int) -
 
 
 def stored_as_found(path: Path) -> StoredFile:
-    """What a file is, by reading it; an OSError where there is none."""
+    """The record of a file, from its bytes; an OSError if there is no file."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         return StoredFile(path.name, size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def clear_leftovers(store: Path, manifest: Manifest, published: bool = False) -> None:
-    """Remove what an interrupted writer left: our files that the manifest does not name. Only for the lock's holder.
+    """Remove our files that the manifest does not name, left by an interrupted writer. The caller must hold the lock.
 
-    published: a change of the lock's holder took effect
+    published: a change by the lock's holder has taken effect
     """
     clear_files(store / SEGMENTS, _SEGMENT_FILES, {stored.file for stored in manifest.files()}, published)
     clear_files(store, _SCRATCH_FILES, published=published)
 
 
 def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
-    """Begin a build, or see that the unfinished one that is there has the same settings."""
+    """Begin a build, or check that the unfinished build has the same settings."""
     plan = {"version": VERSION, **asdict(manifest)}
     del plan["model_name"]
     plan = json.loads(json.dumps(plan))

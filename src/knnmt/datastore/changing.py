@@ -1,6 +1,6 @@
-"""What a change of a store writes:
+"""The files that a change of a store writes:
 
-the sentences that are removed, and those that are added, joined with small segments.
+removed sentences, and added sentences joined with small segments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Selection = Callable[[SegmentPair], bool]
 
 @dataclass(frozen=True, slots=True)
 class AmongSources:
-    """A selection among units with one of these sources, with or without accelerators; no others are read."""
+    """Selects among units with one of these sources, with or without accelerators; other units are not read."""
 
     sources: Collection[str]
     chosen: Selection
@@ -38,7 +38,7 @@ class AmongSources:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A selection among units whose texts or origins contain some characters; segments without these are not read."""
+    """Selects among units whose texts or origins contain some characters; segments without them are not read."""
 
     characters: str
     chosen: Selection
@@ -56,8 +56,8 @@ class Holding:
 def chosen_units(
     segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators
 ) -> Iterator[tuple[int, list[tuple[int, SegmentPair]]]]:
-    """The units of each segment that a selection accepts, with their numbers; the segment by its position."""
-    # Where accelerators were kept, the hashes of sources have them, and a choice may be of those without.
+    """The units that a selection accepts in each segment, with their numbers, by the segment's position."""
+    # If accelerators were kept, the hashes include them, but a selection may name sources without them.
     hashes = possible_hashes(chosen.sources) if isinstance(chosen, AmongSources) and accelerators == "drop" else None
     for place, segment in enumerate(segments):
         if isinstance(chosen, Holding) and not chosen.may_be_in(segment):
@@ -68,7 +68,7 @@ def chosen_units(
 
 
 def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators) -> dict[int, Array]:
-    """All removed sentences of each segment that loses some to a selection, by the segment's position."""
+    """All removed sentences of each segment from which a selection removes some, by the segment's position."""
     removed = {}
     for place, units in chosen_units(segments, chosen, accelerators):
         segment = segments[place]
@@ -79,7 +79,7 @@ def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Acc
 
 
 def _units(segment: Segment, sentences: Array) -> Iterator[tuple[int, SegmentPair]]:
-    """Those of some sentences that are units, not lines of others."""
+    """The units among some sentences, without lines of units."""
     lines = segment.arrays.get("lines")
     return ((each, segment.pair(each)) for each in sentences.tolist() if lines is None or not lines[each])
 
@@ -92,10 +92,10 @@ def write_change(
     added: Iterator[tuple[str, dict[str, Array]]],
     progress: Callable[[int, int], None],
 ) -> Manifest:
-    """Write the files of the next generation and return its manifest, which is the one before if nothing changes.
+    """Write the files of the next generation and return its manifest; return the current manifest if nothing changes.
 
-    removed: as `removed_by` gives it
-    added: arrays of segments, each with what to name it by; progress hears the sentences and entries written of them
+    removed: as `removed_by` returns it
+    added: arrays of segments, each with its name's digest; progress is called with the sentences and entries written
     """
     directory, generation, number = path / SEGMENTS, before.generation + 1, before.next_segment
     gone = [removed.get(place, segment.removed) for place, segment in enumerate(segments)]
@@ -126,7 +126,7 @@ def write_change(
 def _without(
     directory: Path, record: SegmentRecord, sentences: Array, removed: Array, generation: int
 ) -> SegmentRecord:
-    """The record of a segment after these of its sentences are removed; sentences: those of its entries."""
+    """The record of a segment after these sentences are removed; sentences: the sentence of each entry."""
     if not len(removed):
         return record
     number = record.stored.file.partition("-")[0]

@@ -1,8 +1,8 @@
-"""Stores of one model made into one, and one store into several. No model runs.
+"""Merges stores of one model into one, and splits one store into several. No model runs.
 
-A whole segment is linked, or copied if the file system cannot link. Otherwise the chosen sentences are written again,
-so that nothing of the others is in the new store. Small segments are joined. Files are named by their content. If
-interrupted, the same call resumes, and until it is done there is no new store.
+A whole segment is linked, or copied if the file system cannot link. Otherwise only the chosen sentences are written,
+so the new store has no data of the others. Small segments are joined. Files are named by their content. An interrupted
+call leaves no new store; the same call resumes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, InputError, SettingError
 
-MAX_PARTS = 1000  # that a store is split into
+MAX_PARTS = 1000  # at most this many stores from one
 _PROJECTION = "projection.safetensors"
 _NAME_LENGTH = 80
 
-# What one segment of a new store is made of. What does not go over counts as removed.
+# The segments that make one segment of a new store. Sentences that are not copied count as removed.
 _Piece = tuple[Segment, ...]
 
 
@@ -58,10 +58,10 @@ _Piece = tuple[Segment, ...]
 def merge_stores(
     stores: Sequence[Datastore], path: Path, drop_duplicates: bool = False, progress: EntryProgress = no_progress
 ) -> Manifest:
-    """Make one store from several, in their order. Removed sentences are left out.
+    """Merge several stores into one, in their order. Removed sentences are left out.
 
-    drop_duplicates: leave out units that came before, with the same source and target, as `build` does when told
-    progress: is called with the sentences and entries that went over
+    drop_duplicates: leave out units whose source and target came before, as `build` does on request
+    progress: is called with the numbers of copied sentences and entries
     """
     check(bool(stores), "name the stores to merge")
     for other in stores[1:]:
@@ -72,17 +72,17 @@ def merge_stores(
         segments = [
             replace(segment, removed=removed.get(place, segment.removed)) for place, segment in enumerate(segments)
         ]
-    # Where some lack what Fast kNN-MT needs, the others keep it for nothing, and the store cannot serve that.
+    # If some stores lack the data for Fast kNN-MT, the merged store cannot use the data of the others.
     like = replace(stores[0].manifest, for_fast=all(store.manifest.for_fast for store in stores))
     return _make(stores[0], like, segments, path, "merging", progress)
 
 
 def _require_alike(store: Datastore, other: Datastore) -> None:
-    """Refuse stores whose keys cannot stand in one store."""
+    """Raise an error if the keys of two stores cannot be in one store."""
     ours, theirs = store.manifest, other.manifest
     for name in (each for each in ALIKE if each != "for_fast"):
         expected, found = getattr(ours, name), getattr(theirs, name)
-        if name == "projection":  # by what it is, whatever it is called
+        if name == "projection":  # compared by content, whatever its name
             expected, found = (each and each.sha256 for each in (ours.projection, theirs.projection))
         if expected == found:
             continue
@@ -111,7 +111,7 @@ def _made(manifest: Manifest) -> str:
 
 
 def _came_before() -> Callable[[SegmentPair], bool]:
-    """Whether a pair has occurred before; 8 bytes are remembered for each."""
+    """Returns a function that says whether a pair occurred before; it keeps 8 bytes per pair."""
     seen: set[int] = set()
 
     def came_before(pair: SegmentPair) -> bool:
@@ -129,7 +129,7 @@ def _came_before() -> Callable[[SegmentPair], bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """The part of each sentence. names: of the parts; parts: (sentences,) int32 of each segment, -1 for none"""
+    """The part of each sentence. names: of the parts; parts: (sentences,) int32 for each segment, -1 for none"""
 
     names: tuple[str, ...]
     parts: tuple[Array, ...]
@@ -151,10 +151,10 @@ def split_store(
     pairs: int | None = None,
     progress: EntryProgress = no_progress,
 ) -> list[Path]:
-    """Make stores from the parts of a store, in a new directory, and return their paths.
+    """Split a store into several in a new directory, and return their paths.
 
-    by_origin: one for each file that units came from
-    pairs: otherwise one for each so many units, in their order
+    by_origin: one store for each file that units came from
+    pairs: otherwise one store for each group of this many units, in their order
     progress: is called with the numbers of copied sentences and entries
     """
     check(by_origin != (pairs is not None), "choose how to split: give either by='origin' or pairs")
@@ -193,7 +193,7 @@ def split_store(
 
 
 def _by_origin(segments: Sequence[Segment]) -> _Division:
-    """One part for each file."""
+    """One part for each file that units came from."""
     numbers: dict[str, int] = {}
 
     def part_of(segment: Segment, units: Array) -> list[int]:
@@ -205,7 +205,7 @@ def _by_origin(segments: Sequence[Segment]) -> _Division:
 
 
 def _by_pairs(segments: Sequence[Segment], pairs: int) -> _Division:
-    """One part for each so many units."""
+    """One part for each group of `pairs` units."""
     count = 0
 
     def part_of(_: Segment, units: Array) -> list[int]:
@@ -220,7 +220,7 @@ def _by_pairs(segments: Sequence[Segment], pairs: int) -> _Division:
 def _divided(
     segments: Sequence[Segment], part_of: Callable[[Segment, Array], list[int]], counted: Callable[[], int]
 ) -> tuple[Array, ...]:
-    """The part of every sentence, from the parts of units: lines go with their unit."""
+    """The part of every sentence, from the parts of units: lines are in the part of their unit."""
     divided = []
     for segment in segments:
         live = segment.live_sentences()
@@ -254,13 +254,13 @@ def _names_of(files: Sequence[str]) -> list[str]:
     return names
 
 
-# What both do ---------------------------------------------------------------------------------------------------------
+# Shared by both -------------------------------------------------------------------------------------------------------
 
 
 def _make(
     origin: Datastore, like: Manifest, segments: Sequence[Segment], path: Path, suffix: str, progress: EntryProgress
 ) -> Manifest:
-    """Make a store of segments; origin: has its projection; like: what it is, but for its files"""
+    """Make a store from segments; origin: the store with the projection; like: its manifest, apart from the files"""
     with new_store(path, suffix) as making:
         directory = making / SEGMENTS
         pieces = list(_pieces(segments))
@@ -285,7 +285,7 @@ def _make(
             generation=1,
             next_segment=len(records),
         )
-        for record in records:  # what was linked or copied is what the manifest says
+        for record in records:  # linked and copied files must match the manifest
             Segment.open(directory, record, made)
         sync_directory(directory)
         publish_new_store(making, path, made)
@@ -293,7 +293,7 @@ def _make(
 
 
 def _clear(directory: Path, names: Sequence[str]) -> None:
-    """Remove what a call with other stores left."""
+    """Remove files that a call with other stores left."""
     kept = {each for name in names for each in (name, f"{name}.sha256", _supplement(name))}
     clear_files(directory, r".*\.safetensors(\.sha256)?", kept | {_PROJECTION})
 
@@ -303,7 +303,7 @@ def _supplement(name: str) -> str:
 
 
 def _pieces(segments: Sequence[Segment]) -> Iterator[_Piece]:
-    """Large segments as they are; others joined."""
+    """Large segments alone, small ones joined."""
     waiting: list[Segment] = []
     entries = 0
     for segment in segments:
@@ -324,7 +324,7 @@ def _pieces(segments: Sequence[Segment]) -> Iterator[_Piece]:
 
 
 def _digest(piece: _Piece) -> str:
-    """Names a segment by its content."""
+    """The digest of a segment's content, for its name."""
     digest = hashlib.sha256()
     for segment in piece:
         supplement = segment.record.supplement
@@ -335,7 +335,7 @@ def _digest(piece: _Piece) -> str:
 
 
 def _write(directory: Path, name: str, piece: _Piece) -> SegmentRecord:
-    """Put a segment into the new store, unless an earlier call did."""
+    """Put a segment into the new store, unless an earlier call did so."""
     first = piece[0]
     if len(piece) == 1 and not len(first.removed):
         record, contents, origin = first.record, dict(first.files), first.path.parent
@@ -353,7 +353,7 @@ def _write(directory: Path, name: str, piece: _Piece) -> SegmentRecord:
 
 
 def _take_over(place: Path, stored: StoredFile, content: Buffer, origin: Path) -> StoredFile:
-    """Link a file of another store, or copy it. content: its bytes, which are available even if the file was removed"""
+    """Link a file of another store, or copy it. content: its bytes, which stay available if the file is removed"""
     new = StoredFile(place.name, stored.bytes, stored.sha256)
     with suppress(OSError):
         if _is_file(place, stored.bytes) and (place.samefile(origin) or stored_as_found(place) == new):

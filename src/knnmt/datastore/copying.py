@@ -1,7 +1,7 @@
-"""Copies of whole stores: to storage behind a URL, and from there into a directory.
+"""Copies whole stores to storage behind a URL, and from there into a directory.
 
 In storage, a store has the same files below a URL. The manifest is written last, so a store with a manifest is
-complete. If interrupted, both directions resume.
+complete. An interrupted copy can be resumed in both directions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
 
 _MAX_SETTINGS = 1 << 24  # bytes
-Progress = Callable[[int, int], None]  # is called with bytes that are done, of how many
+Progress = Callable[[int, int], None]  # called with the bytes done and all bytes
 
 
 def copy_store(from_place: str | Path, to_place: str | Path, progress: Progress = lambda _done, _all: None) -> Manifest:
@@ -50,7 +50,7 @@ def copy_store(from_place: str | Path, to_place: str | Path, progress: Progress 
 
 
 def _publish(store: Path, storage: Storage, progress: Progress) -> Manifest:
-    read_manifest(store)  # which says what is there instead, where that is no store
+    read_manifest(store)  # if this is no store, the error says what it is
     content = read_regular(store / MANIFEST)
     manifest = manifest_from(content, store)
     try:
@@ -80,7 +80,7 @@ def _publish(store: Path, storage: Storage, progress: Progress) -> Manifest:
     for name in (SETTINGS, f"{INDEXES}/{INDEX_RECORD}"):
         if (beside := _read_if_there(store / name)) is not None:
             storage.write(name, beside)
-    storage.write(MANIFEST, content)  # last: the step by which all of it is there
+    storage.write(MANIFEST, content)  # last: this makes the store complete
     return manifest
 
 
@@ -123,7 +123,7 @@ def _is_there(path: Path, stored: StoredFile) -> bool:
 
 
 def _index_of(record: bytes | None) -> StoredFile | None:
-    """The file that the record of an index names; nothing where that cannot be told: an index can be made again."""
+    """The file that the record of an index names; None if the record is unreadable: an index can be made again."""
     try:
         content = parse_json(record or b"null")
         return as_record(StoredFile, content["stored"]) if isinstance(content, dict) and content["stored"] else None

@@ -1,4 +1,4 @@
-"""Corrections of a store: pairs that replace what it holds for the same source."""
+"""Corrections of a store: pairs that replace the store's pairs with the same source."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from knnmt.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What corrections did.
+    """The result of corrections.
 
-    unchanged: pairs that the store held already
+    unchanged: pairs that the store already held
     new: pairs whose source it did not hold
     """
 
@@ -35,10 +35,10 @@ def correct(
     add_new: bool = True,
     progress: EntryProgress = no_progress,
 ) -> Correction:
-    """Remove what the store holds for the sources of `pairs` with other targets, and add the pairs, in one publication.
+    """Remove the store's pairs with the sources of `pairs` and other targets, and add the pairs, in one publication.
 
     Sources are the same if they differ at most in white space. If a source has several targets in `pairs`, all of them
-    are added. Units that are already right stay where they are.
+    are added. Units that are already right stay unchanged.
 
     add_new: also add pairs whose source the store does not hold
     """

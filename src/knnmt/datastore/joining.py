@@ -1,8 +1,8 @@
-"""Joins small additions, so that a store with very many of them has few segments.
+"""Joins small additions, so that a store with very many additions has few segments.
 
-An addition is written into one file with the segments before it, from the last one on, as long as they are at most
-twice as large as what they are joined with. Of those that stay, each is then more than twice as large as the next, up
-to a fixed size: there are few, and an entry is seldom written again. Entries keep their ids and their order.
+An addition is written into one file with the segments before it, beginning with the last, as long as each is at most
+twice as large as the data it is joined with. Each remaining segment is then more than twice as large as the next, up
+to a fixed size. So there are few segments, and entries are seldom written again. Entries keep their ids and order.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from knnmt.datastore.slices import SLICE_ENTRIES
 from knnmt.records import parse_json
 from knnmt.regular_files import read_regular
 
-MAX_JOINED_ENTRIES = SLICE_ENTRIES // 2  # entries of a joined segment
+MAX_JOINED_ENTRIES = SLICE_ENTRIES // 2  # at most this many entries in a joined segment
 
 
 def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
-    """How many of the last of these segments an addition is joined with."""
+    """How many of the last segments an addition is joined with."""
     size = len(added["values"])
     count = 0
     for segment in reversed(segments):
@@ -42,23 +42,23 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
 
 
 def free_to_join(path: Path, segments: Sequence[Segment]) -> int:
-    """From which segment on they may be joined: an index names those that it covers, and would fit no more.
+    """The first segment that may be joined. An index would no longer fit if segments that it covers were joined.
 
-    One that is being made takes in what was joined meanwhile, when it is saved.
+    An index that is being made follows such joins when it is saved.
     """
     try:
         covers = parse_json(read_regular(path / INDEXES / INDEX_RECORD))["covers"]
         names = [segment.record.stored.sha256 for segment in segments]
         covered = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(covers, names, strict=False)))
-        return covered if covered == len(covers) else 0  # of another state: it fits already no more
+        return covered if covered == len(covers) else 0  # 0: the index is of another state and fits no longer
     except FileNotFoundError:
         return 0
-    except (OSError, ValueError, LookupError, TypeError):  # whoever reads the index says what is wrong with it
+    except (OSError, ValueError, LookupError, TypeError):  # the reader of the index reports what is wrong
         return len(segments)
 
 
 def removed_of(segments: Iterable[Segment], removed: Iterable[Array]) -> Array:
-    """The removed sentences of several segments, (n,) int32, counted through them as in one."""
+    """The removed sentences of several segments, (n,) int32, numbered as if the segments were one."""
     parts, first = [np.empty(0, np.int32)], 0
     for segment, gone in zip(segments, removed, strict=True):
         parts.append(gone + first)
@@ -68,7 +68,7 @@ def removed_of(segments: Iterable[Segment], removed: Iterable[Array]) -> Array:
 
 
 class Shared(NamedTuple):
-    """What two states of a store have in common from their beginning on, in segments of the first."""
+    """The common beginning of two states of a store, in segments of the first."""
 
     segments: int
     sentences: int
@@ -76,12 +76,12 @@ class Shared(NamedTuple):
 
 
 def same_beginning(earlier: Sequence[Segment], later: Sequence[Segment]) -> Shared:
-    """How much of an earlier state a later one begins with, removed or not, although segments were joined since.
+    """How much of an earlier state a later one begins with, including removed sentences and joined segments.
 
-    Segments of the same name are the same; of others, keys, values and texts are compared.
+    Segments with the same name are the same; for others, keys, values and texts are compared.
     """
     known = Shared(0, 0, 0)
-    place = sentence = entry = 0  # in the later state: the segment, and how much of it is known
+    place = sentence = entry = 0  # in the later state: the segment, and the part of it already matched
     while known.segments < len(earlier) and place < len(later):
         mine, whole = earlier[known.segments].record, later[place].record
         if not _holds(later[place], sentence, entry, earlier[known.segments]):
@@ -94,7 +94,7 @@ def same_beginning(earlier: Sequence[Segment], later: Sequence[Segment]) -> Shar
 
 
 def _holds(whole: Segment, sentence: int, entry: int, part: Segment) -> bool:
-    """Whether a segment holds another from some sentence and entry on."""
+    """Whether a segment holds another one from this sentence and entry on."""
     if whole.record.stored == part.record.stored:
         return sentence == entry == 0
     last = entry + part.record.entries

@@ -16,7 +16,7 @@ from knnmt.regular_files import open_descriptor
 if sys.platform == "win32":
     import msvcrt
 
-    _BEYOND = 1 << 30  # what the file says: Windows lets nobody else read a byte that is locked
+    _BEYOND = 1 << 30  # beyond the file's content: on Windows nobody else can read a locked byte
 
     def _take(descriptor: int) -> None:
         os.lseek(descriptor, _BEYOND, os.SEEK_SET)
@@ -33,7 +33,7 @@ else:
 
 @contextmanager
 def writer_lock(directory: Path, moves: bool = False) -> Iterator[None]:
-    """Hold the writer's lock of a store, or name its holder in an error.
+    """Hold the writer's lock of a store; if another process holds it, raise an error that names that process.
 
     moves: the directory is renamed under the lock. Windows does not allow that while a file in it is open, so there the
         lock is beside the directory while it is held.
@@ -59,7 +59,7 @@ def writer_lock(directory: Path, moves: bool = False) -> Iterator[None]:
     finally:
         os.close(descriptor)
         if beside:
-            with suppress(OSError):  # the next one has it already
+            with suppress(OSError):  # the next holder has already taken it
                 path.unlink()
 
 
@@ -69,7 +69,7 @@ def _said(descriptor: int) -> str:
 
 
 def _say(descriptor: int, holder: str) -> None:
-    with suppress(OSError):  # on a full disk the lock holds all the same
+    with suppress(OSError):  # the lock holds even if the disk is full
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, holder.encode("utf-8", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""The manifest: a description of a store and the files that it consists of, with a checksum over itself."""
+"""The manifest: the description of a store and its files, with a checksum over itself."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from knnmt.regular_files import read_regular
 
 FORMAT = "knnmt datastore"
 VERSION = 2
-READABLE = (1, 2)  # 1 has no postings; its sources have tokens only if it is made for Fast kNN-MT
+READABLE = (1, 2)  # version 1 has no postings, and source tokens only if it was made for Fast kNN-MT
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
-INDEXES = "indexes"  # what `knnmt.index` keeps beside the segments; no part of the store's state
+INDEXES = "indexes"  # where `knnmt.index` writes, beside the segments; not part of the store's state
 INDEX_RECORD = "index.json"
 
 
@@ -33,17 +33,17 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_DIMENSIONS = 1 << 16
 _MAX_TOKENS = 1 << 24
-_MANY_SEGMENTS = 4096  # records of segments that are remembered
+_MANY_SEGMENTS = 4096  # records of segments that are kept in memory
 
 
 def sizes(sentences: int, entries: int) -> str:
-    """What a store has, or a change brought, for people."""
+    """The size of a store or of a change, for people."""
     return f"{counted(sentences, 'sentence')}, {counted(entries, 'entry', 'entries')}"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file below `segments/`, or `indexes/`, as it must be. Its name leads nowhere else."""
+    """The record of a file below `segments/` or `indexes/`. Its name cannot lead out of that directory."""
 
     file: str
     bytes: int
@@ -57,7 +57,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class RemovedSentences:
-    """Which sentences of a segment are gone: a file with their indices, and how many entries go with them."""
+    """The removed sentences of a segment: a file with their indices, and how many entries they have."""
 
     stored: StoredFile
     sentences: int
@@ -66,9 +66,9 @@ class RemovedSentences:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """One immutable segment, with what was removed from it since.
+    """One immutable segment, and the sentences removed from it since.
 
-    supplement: a file with arrays that earlier versions did not write, where `knnmt upgrade` made them
+    supplement: a file with arrays that earlier versions did not write, if `knnmt upgrade` made them
     """
 
     stored: StoredFile
@@ -87,12 +87,12 @@ class SegmentRecord:
 class Manifest:
     """The state of a store in one generation.
 
-    model_name is for people; model and tokenizer are the fingerprints that count
-    key_dtype is what the keys are stored in, compute_dtype what the model computed them in
-    dim is that of the stored keys; with a projection, queries of the model's own dimension must go through it first
-    transforms names what was done to the keys since they were built (PCA, pruning), in order
-    for_fast: every segment holds what Fast kNN-MT needs besides: source tokens, their encoder states, alignment
-    accelerators: whether the keys are of texts without their accelerator marks ("drop") or with them ("keep")
+    model_name is for people; model and tokenizer are the fingerprints that are compared
+    key_dtype is the type of the stored keys, compute_dtype the type in which the model computed them
+    dim is the dimension of the stored keys; with a projection, queries of the model's own dimension must be projected
+    transforms names the changes to the keys since they were built (PCA, pruning), in order
+    for_fast: every segment also holds the data for Fast kNN-MT: source tokens, their encoder states, alignment
+    accelerators: whether the keys were made from texts without accelerator marks ("drop") or with them ("keep")
     """
 
     model_name: str
@@ -123,12 +123,12 @@ class Manifest:
 
     @property
     def entries(self) -> int:
-        """Entries of all segments, removed ones counted: entry ids run from 0 to this."""
+        """Entries of all segments, including removed ones: entry ids run from 0 up to this number."""
         return sum(segment.entries for segment in self.segments)
 
     @property
     def sentences(self) -> int:
-        """Sentences of all segments, removed ones counted."""
+        """Sentences of all segments, including removed ones."""
         return sum(segment.sentences for segment in self.segments)
 
     @property
@@ -144,7 +144,7 @@ class Manifest:
         return Fingerprint(self.model, self.tokenizer)
 
     def files(self) -> list[StoredFile]:
-        """Every file the store is made of, the manifest aside."""
+        """Every file of the store except the manifest."""
         removed = [segment.removed.stored for segment in self.segments if segment.removed]
         supplements = [segment.supplement for segment in self.segments if segment.supplement]
         projection = [self.projection] if self.projection else []
@@ -152,7 +152,7 @@ class Manifest:
 
     @property
     def content(self) -> str:
-        """A digest of all that the store holds, whatever it is called and wherever it lies."""
+        """A digest of the store's content, independent of its name and place."""
         of_segments = [
             (
                 each.stored.sha256,
@@ -174,7 +174,7 @@ class Manifest:
         )
 
     def require_engine(self, place: Path, engine: Engine[State]) -> None:
-        """Raise an error for a model, tokenizer or language pair with which the keys were not made."""
+        """Raise an error if the keys were made with another model, tokenizer or language pair."""
         name, found = engine.name, engine.fingerprint
         for what, expected, got in (("model", self.model, found.model), ("tokenizer", self.tokenizer, found.tokenizer)):
             if expected != got:
@@ -190,14 +190,14 @@ class Manifest:
             )
 
     def write(self, path: Path) -> None:
-        """Publish this state: the one step by which a store changes."""
+        """Publish this state. This one step changes the store."""
         body = {"format": FORMAT, "version": VERSION, **asdict(replace(self, segments=()))}
         body["segments"] = [_as_json(each) for each in self.segments]
         text = _in_lines({**body, "checksum": checksum(body)}).encode()
         publish_file(path / MANIFEST, lambda file: file.write(text))
 
 
-# A store of many segments is published again and again with all but one or two of them the same.
+# A store of many segments is published again and again, and all but one or two of them stay the same.
 _as_json = lru_cache(_MANY_SEGMENTS)(asdict)
 
 
@@ -207,18 +207,18 @@ def _segment_record(content: str) -> SegmentRecord:
 
 
 def _with_segments_read(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a manifest with records in the place of its segments, or as it is where one cannot be read."""
+    """A manifest's content with records instead of segments; unchanged if a segment cannot be read."""
     segments = content.get("segments")
     if not isinstance(segments, list):
         return content
     try:
         return {**content, "segments": [_segment_record(json.dumps(each)) for each in segments]}
-    except ValueError:  # whoever reads it all says what is wrong with which
+    except ValueError:  # the full check of the manifest reports which one is wrong
         return content
 
 
 def _in_lines(body: dict[str, Any]) -> str:
-    """JSON with a line for each field and each segment: for people, and many times as fast as with an indent."""
+    """JSON with one line for each field and each segment: readable, and many times as fast as with an indent."""
     segments = ",\n  ".join(map(json.dumps, body["segments"]))
     fields = [
         f" {json.dumps(name)}: " + (f"[\n  {segments}\n ]" if name == "segments" else json.dumps(value))
@@ -228,7 +228,7 @@ def _in_lines(body: dict[str, Any]) -> str:
 
 
 def checksum(body: dict[str, Any]) -> str:
-    """SHA-256 of a record, whatever the order and the spacing it is written in."""
+    """SHA-256 of a record, independent of its order and spacing."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -245,7 +245,7 @@ def read_manifest(place: Path) -> Manifest:
 
 
 def manifest_from(text: bytes, place: str | Path) -> Manifest:
-    """The same of a manifest that was read already. place: for people"""
+    """The same for a manifest that was already read. place: for people"""
     path = f"{place}/{MANIFEST}"
     try:
         content = parse_json(text)

@@ -1,4 +1,4 @@
-"""Rewrites segments, one or a few at a time: removed sentences are left out, and small segments are joined."""
+"""Rewrites segments, one or a few at a time: leaves out removed sentences and joins small segments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from knnmt.datastore.postings import POSTINGS, WORDS, joined_words, posting_arra
 from knnmt.datastore.segment import CONTEXTS, Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
-# How each array is joined: rows of entries or sentences, rows of ragged arrays, or the offsets of those.
+# How each array is joined: as rows of entries or sentences, as rows of ragged arrays, or as offsets into these.
 ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "log_probabilities", "first_choices", "counts")
-# Of segments that are joined, some may lack these: they are made anew, or empty.
+# Some of the joined segments may lack these arrays: they are made again, or are empty.
 MAY_DIFFER = frozenset({"lines", *CONTEXTS, *POSTINGS})
 _SENTENCE_ARRAYS = ("source_hashes", "lines")
 _RAGGED = {
@@ -27,9 +27,9 @@ _RAGGED = {
 
 
 def merge_segments(directory: Path, segments: Sequence[Segment], first_number: int) -> tuple[list[SegmentRecord], int]:
-    """Records of segments that hold what is left, and how many of them are new, numbered from `first_number`.
+    """Records of segments without removed sentences, and how many of them are new, numbered from `first_number`.
 
-    A segment of a good size from which nothing was removed stays as it is.
+    A segment of full size without removed sentences stays unchanged.
     """
     records: list[SegmentRecord] = []
     new = 0
@@ -49,7 +49,7 @@ def _stays(segment: Segment) -> bool:
 
 
 def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
-    """Arrays of segments of about full size, from those of consecutive smaller ones; those without sentences go."""
+    """Joins the arrays of consecutive small segments into segments of about full size; drops empty segments."""
     waiting: list[dict[str, Array]] = []
     entries = 0
     for part in parts:
@@ -88,7 +88,7 @@ def without_removed(segment: Segment) -> dict[str, Array]:
 
 
 def chosen_arrays(arrays: dict[str, Array], sentences: Array, entries: Array) -> dict[str, Array]:
-    """The arrays of some sentences, but for their words; these are ascending. entries: a mask of theirs, or places"""
+    """The arrays of some sentences, ascending, without their words. entries: a mask of their entries, or indices"""
     left = {name: arrays[name][entries] for name in ENTRY_ARRAYS if name in arrays}
     left["sentences"] = np.searchsorted(sentences, left["sentences"]).astype(np.int32)
     for offsets, names in _RAGGED.items():
@@ -105,7 +105,7 @@ def chosen_arrays(arrays: dict[str, Array], sentences: Array, entries: Array) ->
 
 
 def _choose(offsets: Array, chosen: Array) -> tuple[Array, Array]:
-    """Offsets of the chosen stretches alone, and the rows they take from the ragged array."""
+    """Offsets of the chosen stretches alone, and the rows of the ragged array that they take."""
     lengths = offsets[chosen + 1] - offsets[chosen]
     new = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     rows = np.arange(new[-1]) + np.repeat(offsets[chosen] - new[:-1], lengths)
@@ -113,7 +113,7 @@ def _choose(offsets: Array, chosen: Array) -> tuple[Array, Array]:
 
 
 def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """The arrays of one segment from those of several, all of which have the same ones."""
+    """The arrays of one segment from the arrays of several, which must all have the same names."""
     joined = {}
     if any("lines" in part for part in parts):
         parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]

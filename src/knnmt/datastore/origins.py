@@ -1,4 +1,4 @@
-"""Which origins a user means: a whole `FILE#UNIT`, a file by its path or its name, or a pattern."""
+"""Finds the origins that a user means: a whole `FILE#UNIT`, a file by its path or name, or a pattern."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
-_MAX_NAMES = 5000  # compared for a suggestion; each takes some microseconds
+_MAX_NAMES = 5000  # compared for a suggestion; each takes a few microseconds
 
 
 def file_of(origin: str) -> str:
@@ -15,7 +15,7 @@ def file_of(origin: str) -> str:
 
 
 def origin_test(asked: str) -> Callable[[str], bool]:
-    """Whether an origin is meant: `asked` is a file or, where it has a `#`, an origin, from any directory on.
+    """A test for origins: `asked` is a file or, with a `#`, an origin; its path may begin at any directory.
 
     An asterisk stands for any characters.
     """

@@ -1,4 +1,4 @@
-"""Which text is already in a store: tuning or scoring on text that the store holds means nothing."""
+"""Finds text that a store already holds: tuning or scoring on such text means nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from knnmt.datastore.store import Datastore
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Which of some pairs stand among others, by their numbers; compared as `plain` has them.
+    """Which of some pairs occur among others, by their numbers; compared in the form of `plain`.
 
-    sources: those whose source does; pairs: those of them whose target stands with it
+    sources: pairs whose source occurs; pairs: those whose target also occurs with this source
     """
 
     sources: frozenset[int]
@@ -23,7 +23,7 @@ class Known:
 
 
 def known(asked: Sequence[SegmentPair], held: Iterable[SegmentPair]) -> Known:
-    """Look for all of them in one pass over those held."""
+    """Look for all asked pairs in one pass over the held ones."""
     numbers_of: dict[str, list[int]] = {}
     for number, pair in enumerate(asked):
         numbers_of.setdefault(plain(for_model(pair).source), []).append(number)
@@ -42,8 +42,8 @@ def known(asked: Sequence[SegmentPair], held: Iterable[SegmentPair]) -> Known:
 class Overlap:
     """Pairs, divided by whether a store holds their source text.
 
-    new: those whose source it does not hold; known: the others
-    whole: how many of the known have a target that it holds with that source
+    new: pairs whose source it does not hold; known: the others
+    whole: how many of the known pairs have a target that it holds with that source
     """
 
     new: tuple[SegmentPair, ...]

@@ -1,7 +1,7 @@
-"""Forced passes over a slice, all of whose results go from the device to the host at once.
+"""Forced passes over a slice. All results go from the device to the host together.
 
-Nothing here waits for a GPU until the results are asked for: meanwhile the host can prepare the next slice and ask for
-that. On a CPU all is done at once.
+Nothing here waits for a GPU until the results are requested, so the host can prepare and start the next slice
+meanwhile. A CPU computes everything at once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def begin_passes(
     batch_tokens: int | None,
     for_fast: bool,
 ) -> Callable[[], dict[str, Array] | None]:
-    """Ask for keys, alignment and scores of all targets, and give what waits for them; None if a key is not finite.
+    """Begin the passes. The returned function waits for keys, alignment and scores; None if a key is not finite.
 
-    batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
-    for_fast: the encoder's states as well
+    batch_tokens: at most this many tokens per side of a pass, including padding; None chooses by the device
+    for_fast: also the encoder's states
     """
     entries, device, dtype = len(targets.numbers), engine.device, getattr(torch, key_dtype)
     made = {
@@ -74,7 +74,7 @@ def begin_passes(
 
 
 def _fetched(made: dict[str, Tensor], finite: Tensor) -> Callable[[], dict[str, Array] | None]:
-    """Begin to bring results to the host, and give what waits for them."""
+    """Start copying results to the host. Returns a function that waits for them."""
     arrived: torch.cuda.Event | None = None
     if finite.device.type == "cuda":
         made, finite = {name: _on_its_way(each) for name, each in made.items()}, _on_its_way(finite)
@@ -93,5 +93,5 @@ def _fetched(made: dict[str, Tensor], finite: Tensor) -> Callable[[], dict[str, 
 
 
 def _on_its_way(found: Tensor) -> Tensor:
-    """A copy on the host that is there once the GPU has come so far."""
+    """A copy on the host that is complete once the GPU has reached this point."""
     return torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found, non_blocking=True)

@@ -1,13 +1,13 @@
-"""Postings: for each source token of a segment, the sentences that hold it. They make it cheap to find like sources.
+"""Postings: for each source token of a segment, the sentences that hold it. They make it cheap to find similar sources.
 
 | array | type and shape | what it holds |
 |---|---|---|
 | posting_tokens | int32 (distinct tokens,) | the source tokens that occur, ascending |
 | posting_offsets | int64 (distinct tokens + 1,) | where the postings of each begin |
-| posting_sentences | int32 (source tokens,) | the sentences that hold each, ascending, named as often as they do |
+| posting_sentences | int32 (source tokens,) | the sentences of each token, ascending, once per occurrence |
 
 word_tokens, word_offsets and word_sentences are the same for the words that fuzzy matches count, by their hashes
-(`knnmt.corpus.match_tokens`). Two words with one hash make such an index propose too much, never too little.
+(`knnmt.corpus.match_tokens`). If two words have the same hash, the index proposes too much, never too little.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def word_arrays(words: Sequence[Sequence[int]]) -> dict[str, Array]:
 
 
 def joined_words(parts: Sequence[Mapping[str, Array]], firsts: Sequence[int]) -> dict[str, Array]:
-    """The postings of words of several segments in one, in which the sentences of each begin at these numbers."""
+    """The word postings of several segments in one; the sentences of each begin at these numbers."""
     words = [np.repeat(part["word_tokens"], np.diff(part["word_offsets"])) for part in parts]
     sentences = [part["word_sentences"] + np.int32(first) for part, first in zip(parts, firsts, strict=True)]
     return dict(zip(WORDS, _postings(np.concatenate(words), np.concatenate(sentences)), strict=True))
 
 
 def words_of_chosen(part: Mapping[str, Array], chosen: Array) -> dict[str, Array]:
-    """The postings of words of some sentences, which are numbered anew; `chosen` ascends."""
+    """The word postings of some sentences, which are renumbered; `chosen` ascends."""
     words = np.repeat(part["word_tokens"], np.diff(part["word_offsets"]))
     kept = np.isin(part["word_sentences"], chosen)
     sentences = np.searchsorted(chosen, part["word_sentences"][kept]).astype(np.int32)
@@ -52,7 +52,7 @@ def words_of_chosen(part: Mapping[str, Array], chosen: Array) -> dict[str, Array
 
 
 def _postings(tokens: Array, sentences: Array) -> tuple[Array, Array, Array]:
-    """Distinct tokens, where the sentences of each begin, and these; sentences of one token come in ascending order."""
+    """Distinct tokens, where the sentences of each token begin, and these sentences, ascending for each token."""
     order = np.argsort(tokens, kind="stable")
     distinct, starts = np.unique(tokens[order], return_index=True)
     return distinct.astype(np.int32), np.append(starts, len(tokens)).astype(np.int64), sentences[order]

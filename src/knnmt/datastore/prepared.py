@@ -1,4 +1,4 @@
-"""Text made ready for the model, in arrays: one process hands it to another, and cuts and joins it, at little cost."""
+"""Text prepared for the model, in arrays: processes pass it on, cut it and join it at little cost."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.rows import Rows
 
 _TEXTS = 3  # source, target and origin
-_IS_CONTEXT = 1 << 63  # beside the length of one: sentences without keep the digests that they had
+_IS_CONTEXT = 1 << 63  # set in the length of a context: sentences without a context keep their digests
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
     """Consecutive sentences: the units of a memory, each followed by its lines.
 
-    texts: source, target and origin of each as they were read, in UTF-8, a row each; contexts: a row for each sentence
-    named: what names each, of which a slice's digest is made
-    sources, targets: token ids of what the model is to see
-    words: the hashes of the words of the sources; hashes: of the sources, int64
+    texts: source, target and origin of each sentence as read, in UTF-8, one row each; contexts: a row for each sentence
+    named: the bytes that identify each sentence; a slice's digest is made from them
+    sources, targets: token ids of the texts that the model sees
+    words: the hashes of the words of the sources; hashes: those of the sources, int64
     lines: uint8, 1 for a line of the unit before it
     """
 
@@ -39,7 +39,7 @@ class Slice:
 
     @classmethod
     def joined(cls, parts: Sequence[Slice]) -> Slice:
-        """The sentences of all parts, of which there is one at least."""
+        """The sentences of all parts; there must be at least one part."""
         return cls(*(_joined([getattr(part, each.name) for part in parts]) for each in fields(cls)))
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Slice:
         )
 
     def taken(self, sentences: NDArray[np.int64]) -> Slice:
-        """The sentences of these numbers."""
+        """The sentences with these numbers."""
         return Slice(
             texts=self.texts.taken((_TEXTS * sentences[:, None] + np.arange(_TEXTS)).ravel()),
             contexts=self.contexts.taken(sentences),
@@ -77,11 +77,11 @@ class Slice:
         )
 
     def origin(self, sentence: int) -> str:
-        """Where a sentence is from."""
+        """The origin of a sentence."""
         return bytes(self.texts[_TEXTS * range(len(self))[sentence] + 2]).decode("utf-8")
 
     def digest(self) -> str:
-        """Names the slice by what is in it."""
+        """A digest of the slice's content, for its name."""
         return hashlib.sha256(self.named.numbers.data).hexdigest()[:16]
 
 
@@ -92,7 +92,7 @@ def texts_of(pairs: Sequence[SegmentPair]) -> tuple[Rows, Rows]:
 
 
 def names_of(pairs: Sequence[SegmentPair]) -> Rows:
-    """What names pairs: their texts, each after its length, and a context only where there is one."""
+    """The bytes that identify pairs: their texts, each after its length, and a context only if there is one."""
     names = []
     for pair in pairs:
         texts = [text.encode("utf-8") for text in (pair.source, pair.target, pair.origin)]

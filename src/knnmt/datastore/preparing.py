@@ -1,7 +1,7 @@
-"""Units of a memory made ready for the model: what it sees of them, in tokens, and what they are found by.
+"""Prepares units of a memory for the model: the tokens that it sees, and the hashes by which units are found.
 
-A GPU computes faster than one process can prepare text. Others then prepare it beside: each is given some units at a
-time over a pipe and gives them back in tokens. What is prepared does not depend on who does it.
+A GPU computes faster than one process can prepare text, so other processes prepare it as well. Each gets a few units
+at a time over a pipe and returns them as tokens. The result does not depend on which process prepares a unit.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from knnmt.engine.rows import Rows
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import InputError
 
-_ALONE_FIRST = 2  # chunks that are prepared here before processes are started for the rest
-_AHEAD = 2  # chunks a process that are read before they are needed: none waits for the next
-_PIPE_BYTES = 1 << 20  # so that most chunks and answers are handed over at once
-_Answer = Future[Slice | None]  # None: it could not be prepared there
+_ALONE_FIRST = 2  # chunks that this process prepares before it starts others for the rest
+_AHEAD = 2  # chunks per process that are read ahead, so that none waits for the next
+_PIPE_BYTES = 1 << 20  # so that a pipe takes most chunks and answers whole
+_Answer = Future[Slice | None]  # None: that process could not prepare it
 _Question = tuple[list[SegmentPair], _Answer]
 
 
 def prepare(units: Sequence[SegmentPair], tokenizer: Tokenizer, accelerators: Accelerators) -> Slice:
-    """Make units ready."""
+    """Prepare units for the model."""
     pairs: list[SegmentPair] = []
     is_line: list[bool] = []
     for unit in units:
@@ -73,9 +73,9 @@ def _require_text(units: Iterable[SegmentPair]) -> None:
 def prepared_chunks(
     chunks: Iterable[list[SegmentPair]], tokenizer: Tokenizer, accelerators: Accelerators, processes: int = 0
 ) -> Iterator[Slice]:
-    """Chunks of a memory made ready, in their order; by this process, or after the first few by so many others.
+    """Prepared chunks of a memory, in their order; by this process, or after the first few by `processes` others.
 
-    What none of the others has begun when it is needed, as while they start, is prepared here.
+    If no other process has begun a chunk when it is needed (for example while they start), this process prepares it.
     """
     stream = iter(chunks)
     settings = _pickled((tokenizer, accelerators)) if processes else None
@@ -104,7 +104,7 @@ def prepared_chunks(
 
 
 def _pickled(settings: object) -> bytes | None:
-    """What other processes are told first; None where that cannot be, as with tokenizers of somebody's own."""
+    """The first message to other processes; None if it cannot be pickled, as with a user's own tokenizer."""
     try:
         return pickle.dumps(settings, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError):
@@ -112,13 +112,13 @@ def _pickled(settings: object) -> bytes | None:
 
 
 class _Preparer:
-    """A process that prepares chunks, and the thread that hands them to it. What it leaves undone has no result."""
+    """A process that prepares chunks, and the thread that sends them to it. An unfinished chunk has no result."""
 
     def __init__(self, settings: bytes, asked: SimpleQueue[_Question | None]) -> None:
         self._asked = asked
         package = str(Path(__file__).parents[2])
         self._process = subprocess.Popen(
-            # -P: the directory that the command is called in holds no modules of ours
+            # -P: do not import modules from the current directory
             [sys.executable, "-P", "-c", "from knnmt.datastore.preparing import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -142,13 +142,13 @@ class _Preparer:
         self._asked.put(None)
         self._thread.join()
         for pipe in (self._answers, self._requests):
-            with suppress(OSError):  # what could not be sent
+            with suppress(OSError):  # data that could not be sent
                 pipe.close()
 
     def _hand_over(self, settings: bytes) -> None:
         answer: _Answer = Future()
         try:
-            self._ask(settings)  # which it answers when it is ready for chunks
+            self._ask(settings)  # it answers when it is ready for chunks
             while (question := self._asked.get()) is not None:
                 chunk, answer = question
                 if answer.set_running_or_notify_cancel():
@@ -158,8 +158,8 @@ class _Preparer:
                         answer.set_exception(made)
                     else:
                         answer.set_result(cast("Slice", made))
-            self._asked.put(None)  # for the next that looks
-        except Exception:  # it has ended, most probably
+            self._asked.put(None)  # for the next thread that looks
+        except Exception:  # most probably the process has ended
             if answer.running():
                 answer.set_result(None)
 
@@ -170,12 +170,12 @@ class _Preparer:
 
 
 def serve() -> None:
-    """Prepare what comes in until nothing more does. What a process that was started for it runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    """Prepare chunks from standard input until it ends. Runs in a process started for this."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     with suppress(EOFError, BrokenPipeError):
         tokenizer, accelerators = pickle.load(requests)  # noqa: S301 -- from the process that started this one
-        made: Slice | Exception | None = None  # it is ready
+        made: Slice | Exception | None = None  # None says that it is ready
         while True:
             pickle.dump(made, answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()

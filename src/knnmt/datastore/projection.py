@@ -1,4 +1,4 @@
-"""The projection of a store with reduced keys, as stored on disk: queries are projected before they are searched."""
+"""The stored projection of a store with reduced keys: queries are projected before the search."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StoredProjection:
 
     @classmethod
     def open(cls, directory: Path, stored: StoredFile, dim: int) -> StoredProjection:
-        """Map the file; its size and the types and shapes of its arrays are checked, no array is read."""
+        """Map the file and check its size and the types and shapes of its arrays; no array is read."""
         content = map_stored(directory, stored)
         path = directory / stored.file
         arrays = arrays_in(content, path)
@@ -41,5 +41,5 @@ class StoredProjection:
 
     @property
     def model_dim(self) -> int:
-        """Dimensions of the queries that it takes."""
+        """Dimensions of the queries before the projection."""
         return len(self.arrays["mean"])

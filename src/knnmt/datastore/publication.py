@@ -15,17 +15,17 @@ from typing import IO
 
 from knnmt.errors import DatastoreDamagedError, StorageError
 
-_IN_USE_SECONDS = 2.0  # that Windows may refuse to put a file over one that somebody reads
+_IN_USE_SECONDS = 2.0  # how long Windows may refuse to replace a file that somebody reads
 _ABANDONED_SECONDS = 3600.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-SCRATCH = r"\.\d+(-[0-9a-f]{8})?"  # what a file's name ends in until it is put in its place, a dot before it all
+SCRATCH = r"\.\d+(-[0-9a-f]{8})?"  # a file's name begins with a dot and ends in this until the file is complete
 
 
 @contextmanager
 def storage_errors(place: Path, published: bool = False) -> Iterator[None]:
-    """Turn the system's errors about a full or read-only disk into ours; published: after a change took effect."""
+    """Turn the system's errors about a full or read-only disk into ours; published: the change has taken effect."""
     try:
         yield
     except OSError as error:
@@ -59,7 +59,7 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with storage_errors(path):
         try:
-            with scratch.open("xb") as file:  # a new file: what a link there led to would be written over
+            with scratch.open("xb") as file:  # must be new: a link there would lead the writer to another file
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -71,9 +71,9 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def put_in_place(scratch: Path, path: Path) -> None:
-    """Rename a file, also over another one.
+    """Rename a file, replacing the target if it exists.
 
-    Windows does not allow that while the other is open: wait a moment for readers.
+    Windows does not allow this while the target is open, so this waits a moment for readers.
     """
     until = time.monotonic() + _IN_USE_SECONDS
     while True:
@@ -96,10 +96,10 @@ def require_directory(directory: Path) -> None:
 
 
 def clear_files(directory: Path, ours: str, named: Collection[str] = (), published: bool = False) -> None:
-    """Remove the files of a directory whose names fit the expression `ours` and are not among those `named`.
+    """Remove the files of a directory whose names match the expression `ours` and are not in `named`.
 
-    Nothing else is touched: no other name, no directory, nothing that a link leads to. On Windows a file that a reader
-    has mapped stays until the next call.
+    Nothing else is touched: no other name, no directory, no target of a link. On Windows a file that a reader has
+    mapped stays until the next call.
     """
     require_directory(directory)
     if sys.platform == "win32":
@@ -122,7 +122,7 @@ def clear_files(directory: Path, ours: str, named: Collection[str] = (), publish
 
 
 def clear_scratch(path: Path) -> None:
-    """Remove what writers of `path` left that were killed; the scratch files of those that live stay."""
+    """Remove scratch files of `path` that killed writers left; those of running writers stay."""
     with suppress(OSError):
         for found in path.parent.iterdir():
             writer = re.fullmatch(rf"\.{re.escape(path.name)}\.(\d+)(-[0-9a-f]{{8}})?", found.name)
@@ -131,12 +131,12 @@ def clear_scratch(path: Path) -> None:
 
 
 def _lives(process: int, scratch: Path) -> bool:
-    if sys.platform == "win32":  # to ask is to end it there; nobody takes so long for one file
+    if sys.platform == "win32":  # the check would end the process there; no write of one file takes so long
         return time.time() - scratch.stat().st_mtime < _ABANDONED_SECONDS
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # somebody else's
+    except OSError:  # a process of another user
         return True
     return True

@@ -26,10 +26,10 @@ from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingE
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One (key, value) pair, and where it stands.
+    """One (key, value) pair and its place.
 
-    id: holds until the store is compacted
-    position: the place of the value in the target's token ids
+    id: valid until the store is compacted
+    position: the index of the value in the target's token ids
     """
 
     id: int
@@ -42,7 +42,7 @@ class Entry:
 
 
 class _Generation(NamedTuple):
-    """What an open store shows. It is put in the place of another whole, so that threads see the one or the other."""
+    """What an open store shows. It is replaced as a whole, so that every thread sees one generation."""
 
     manifest: Manifest
     segments: list[Segment]
@@ -60,7 +60,7 @@ class ReadableStore:
         self, path: Path, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None = None
     ) -> None:
         self.path = path
-        self._read: tuple[int, ...] | None = None  # which file the manifest was read from, where that is known
+        self._read: tuple[int, ...] | None = None  # identifies the file that the manifest was read from, if known
         self._show(manifest, segments, projection)
 
     def _show(self, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None) -> None:
@@ -69,7 +69,7 @@ class ReadableStore:
 
     @property
     def manifest(self) -> Manifest:
-        """What the store is in this generation."""
+        """The manifest of this generation."""
         return self._shown.manifest
 
     @property
@@ -79,15 +79,15 @@ class ReadableStore:
 
     @property
     def projection(self) -> StoredProjection | None:
-        """How its keys were reduced, where they were."""
+        """The projection that reduced its keys, if there is one."""
         return self._shown.projection
 
     def __reduce__(self) -> tuple[Callable[[Path], Self], tuple[Path]]:
-        """By its place, for worker processes: whoever unpickles it opens the newest generation there."""
+        """Pickled as a path, for worker processes: unpickling opens the newest generation there."""
         return type(self).open, (self.path.absolute(),)
 
     def pinned(self) -> Self:
-        """This generation as an object of its own, which stays at it whatever becomes of this one."""
+        """A separate object that stays at this generation, whatever happens to this one."""
         manifest, segments, projection, _ = self._shown
         return type(self)(self.path, manifest, segments, projection)
 
@@ -95,7 +95,7 @@ class ReadableStore:
 
     @classmethod
     def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Self:
-        """Open a store. Raise an error for an engine with which it was not built; with `verify`, check every byte."""
+        """Open a store. Raise an error if it was built with another engine; with `verify`, check every byte."""
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
         store = cls(path, manifest, segments, projection)
@@ -109,8 +109,8 @@ class ReadableStore:
         return store
 
     def refresh(self) -> bool:
-        """Move to the newest generation; True if there was a newer one. Segments that stay are not opened again."""
-        found = identity(self.path / MANIFEST)  # before it is read: what comes later is seen the next time
+        """Move to the newest generation; True if there was a newer one. Unchanged segments are not opened again."""
+        found = identity(self.path / MANIFEST)  # before it is read: the next call sees later changes
         if found is not None and found == self._read:
             return False
         manifest, segments, projection = _open_newest(self.path, self._known())
@@ -129,7 +129,7 @@ class ReadableStore:
         return {segment.record: segment for segment in self.segments}
 
     def require_engine(self, engine: Engine[State]) -> None:
-        """Raise an error for a model with which the store was not built, or whose keys and values do not fit."""
+        """Raise an error if the store was built with another model, or if keys and values do not fit the model."""
         self.manifest.require_engine(self.path, engine)
         *_, dim, vocabulary = _made_for(self.manifest, self.projection)
         if (dim, vocabulary) != (engine.dim, engine.vocabulary_size):
@@ -139,7 +139,7 @@ class ReadableStore:
             )
 
     def verify(self) -> Iterator[str]:
-        """The problems of the store, one line each: every checksum, and all relations between its arrays."""
+        """The problems of the store, one line each, from checks of every checksum and all relations between arrays."""
         manifest, segments, projection, _ = self._shown
         yield from problems_of(manifest, segments, projection)
         try:
@@ -151,12 +151,12 @@ class ReadableStore:
 
     @property
     def model_dim(self) -> int:
-        """Dimensions of the model's states: those of the keys, unless they were reduced."""
+        """Dimensions of the model's states; the keys have the same unless they were reduced."""
         return _made_for(self.manifest, self.projection)[2]
 
     @property
     def entries(self) -> int:
-        """How many entry ids there are; `manifest.live_entries` counts those not removed."""
+        """How many entry ids there are; `manifest.live_entries` counts the entries that were not removed."""
         return self.manifest.entries
 
     def locate(self, entry: int) -> tuple[Segment, int]:
@@ -193,26 +193,26 @@ class ReadableStore:
                 yield pair
 
     def pairs_among(self, sources: Iterable[str]) -> Iterator[SegmentPair]:
-        """Those of them that have one of these sources, and perhaps some that are forms of one; no others are read."""
+        """The live sentences with one of these sources, and perhaps with a form of one; no others are read."""
         hashes, accelerators = possible_hashes(sources), self.manifest.accelerators
         for segment in self.segments:
             for sentence in sentences_with(segment, hashes, accelerators).tolist():
                 yield segment.pair(sentence)
 
     def units(self) -> Iterator[SegmentPair]:
-        """Every unit that was not removed, as it was read: those of the sentences that are no lines of another."""
+        """Every unit that was not removed, as it was read: sentences without the lines of units."""
         for segment in self.segments:
             for _, pair in segment.units():
                 yield pair
 
     def chosen(self, selection: Selection) -> Iterator[SegmentPair]:
-        """Those of them that a selection accepts, as `remove` takes it."""
+        """The live units that a selection accepts; `remove` takes the same selections."""
         for _, units in chosen_units(self.segments, selection, self.manifest.accelerators):
             for _, pair in units:
                 yield pair
 
     def export(self, path: str | Path) -> int:
-        """Write the units as TMX or TSV, by the name's ending; returns how many had characters it cannot hold."""
+        """Write the units as TMX or TSV, by the name's ending; returns how many had characters that it cannot hold."""
         path = Path(path)
         if path.suffix == ".tsv":
             return write_tsv(path, self.units())
@@ -222,7 +222,7 @@ class ReadableStore:
 
 
 def identity(path: Path) -> tuple[int, ...] | None:
-    """What tells a file from the one that was in its place before; None where there is none."""
+    """Tells a file from an earlier one with the same path; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -233,7 +233,7 @@ def identity(path: Path) -> tuple[int, ...] | None:
 def _open_newest(
     path: Path, known: dict[SegmentRecord, Segment]
 ) -> tuple[Manifest, list[Segment], StoredProjection | None]:
-    """The newest manifest with its files opened. Files that vanish meanwhile mean that there is a newer one."""
+    """The newest manifest with its files opened. If files vanish meanwhile, there is a newer manifest."""
     directory = path / SEGMENTS
     while True:
         manifest = read_manifest(path)
@@ -250,7 +250,7 @@ def _open_newest(
 
 
 def opened(directory: Path, manifest: Manifest, known: dict[SegmentRecord, Segment]) -> list[Segment]:
-    """The segments of a manifest; those that are known are not opened again."""
+    """The segments of a manifest; known ones are not opened again."""
     return [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
 
 

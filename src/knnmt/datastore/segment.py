@@ -3,29 +3,29 @@
 | array | type and shape | what it holds |
 |---|---|---|
 | keys | float16 or float32 (entries, dim) | the decoder's output before the target token, projected if reduced |
-| values | int32 (entries,) | the target token, end tokens included |
-| sentences | int32 (entries,) | the entry's sentence, counted within the segment |
-| positions | int32 (entries,) | the place of the target token in its sentence |
-| target_tokens | int32 (tokens,) | every target's token ids whole, one after the other |
+| values | int32 (entries,) | the target token, including end tokens |
+| sentences | int32 (entries,) | the entry's sentence, numbered within the segment |
+| positions | int32 (entries,) | the index of the target token in its sentence |
+| target_tokens | int32 (tokens,) | all token ids of every target, one target after the other |
 | target_offsets | int64 (sentences + 1,) | where each target begins in target_tokens |
 | texts | uint8 (bytes,) | source, target and origin of every sentence, UTF-8, one after the other |
-| text_offsets | int64 (3 * sentences + 1,) | where each of those begins in texts |
+| text_offsets | int64 (3 * sentences + 1,) | where each of these texts begins in texts |
 | source_tokens | int32 (source tokens,) | every source's token ids as the model saw it, one after the other |
 | source_offsets | int64 (sentences + 1,) | where each source begins in source_tokens |
 | posting_… | | where each source token occurs (`knnmt.datastore.postings`) |
-| word_… | | where each word of the sources occurs, for fuzzy matches (there, too) |
-| source_hashes | int64 (sentences,) | of each source as the model saw it: it is found without reading texts |
-| alignment | uint16 (entries,) | the place of the entry's source token in its source; 65,535 for none |
+| word_… | | where each word of the sources occurs, for fuzzy matches (see the same module) |
+| source_hashes | int64 (sentences,) | hash of each source as the model saw it, to find it without reading texts |
+| alignment | uint16 (entries,) | the index of the entry's source token in its source; 65,535 for none |
 | log_probabilities | float16 (entries,) | the model's own log-probability of the entry's token |
-| first_choices | uint8 (entries,) | 1 where that token was the model's first choice |
+| first_choices | uint8 (entries,) | 1 if that token was the model's first choice |
 
-A segment of a store made for Fast kNN-MT carries besides: source_states (source tokens, the model's dim), the encoder's
-output, in the keys' type. After pruning: counts int32 (entries,), how many entries each stands for. Where units have
-several lines: lines uint8 (sentences,), 1 for a sentence that is a line of the unit before it and no unit itself. Where
-units have contexts: contexts uint8 (bytes,), UTF-8, and context_offsets int64 (sentences + 1,).
+Stores made for Fast kNN-MT also have source_states (source tokens, the model's dim): the encoder's output, in the type
+of the keys. Pruned stores have counts int32 (entries,): how many entries each one stands for. If units have several
+lines: lines uint8 (sentences,), 1 for a sentence that is a line of the unit before it and no unit itself. If units
+have contexts: contexts uint8 (bytes,), UTF-8, and context_offsets int64 (sentences + 1,).
 
-Segments of earlier versions may lack source_hashes, all that is of the source tokens, the alignment and what the model
-said; if they are made for Fast kNN-MT, they have source tokens, and the alignment as int32. `knnmt upgrade` adds it.
+Segments of earlier versions may lack source_hashes, source tokens and their postings, the alignment and the model's
+scores; if made for Fast kNN-MT, they have source tokens, and the alignment as int32. `knnmt upgrade` adds the rest.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from knnmt.engine.rows import Rows
 from knnmt.errors import DatastoreDamagedError
 
 _ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all problems."
-MAX_TOKENS = 1 << 24  # of any vocabulary
+MAX_TOKENS = 1 << 24  # in any vocabulary
 SOURCE = ("source_tokens", "source_offsets")
 SCORES = ("log_probabilities", "first_choices")
 CONTEXTS = ("contexts", "context_offsets")
 NOT_ALIGNED = 0xFFFF
-# What may be absent, all of a group or none, and the groups that each needs.
+# Groups of arrays that may be absent, each group as a whole, and the groups that each one needs.
 _GROUPS = {"states": ("source_states",), "alignment": ("alignment",), "source": SOURCE, "postings": POSTINGS}
 _GROUPS |= {"scores": SCORES, "contexts": CONTEXTS, "words": WORDS}
 _GROUPS |= {name: (name,) for name in ("counts", "lines", "source_hashes")}
 _NEEDS = {"states": ("alignment", "source"), "alignment": ("source",), "postings": ("source",)}
-# Arrays of offsets, and what they divide.
+# Arrays of offsets, and the arrays that they divide.
 _DIVIDED = {
     "target_offsets": "target_tokens",
     "text_offsets": "texts",
@@ -105,16 +105,16 @@ def source_arrays(sources: Sequence[Sequence[int]]) -> dict[str, Array]:
 
 
 def ascending(numbers: Array, each_once: bool = False) -> bool:
-    """Whether no number is less than the one before it, or each more. Compared: differences of extremes would wrap."""
+    """Whether numbers ascend, strictly if `each_once`. It compares, because differences of extremes would wrap."""
     before, after = numbers[:-1], numbers[1:]
     return bool((before < after if each_once else before <= after).all())
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment mapped for reading, with the sentences that are gone.
+    """A segment mapped for reading, with its removed sentences.
 
-    vocabulary: what the tokens are of
+    vocabulary: the number of tokens in the vocabulary
     """
 
     record: SegmentRecord
@@ -126,9 +126,9 @@ class Segment:
 
     @classmethod
     def open(cls, directory: Path, record: SegmentRecord, manifest: Manifest) -> Segment:
-        """Map the segment's files; their sizes and the types and shapes of their arrays are checked, no array is read.
+        """Map the segment's files and check their sizes and the types and shapes of their arrays; no array is read.
 
-        What the arrays hold is checked where it is used, and all of it by `knnmt.datastore.verification`.
+        The content of an array is checked when it is used; `knnmt.datastore.verification` checks all of it.
         """
         path = directory / record.stored.file
         content = map_stored(directory, record.stored)
@@ -175,7 +175,7 @@ class Segment:
             raise self.damaged(f"the text of sentence {sentence} is not UTF-8") from error
 
     def target_tokens(self, sentence: int) -> Array:
-        """The target's token ids whole, whatever became of its entries."""
+        """All token ids of the target, even if some of its entries were pruned."""
         self._require_sentence(sentence)
         tokens = self.divided("target_offsets", sentence)
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.vocabulary:
@@ -183,14 +183,14 @@ class Segment:
         return tokens
 
     def offsets(self, name: str) -> Array:
-        """An array of offsets whole, refused unless it divides what it belongs to."""
+        """A whole array of offsets, refused unless it divides its array correctly."""
         offsets: Array = self.arrays[name]
         if offsets[0] != 0 or not ascending(offsets) or offsets[-1] != len(self.arrays[_DIVIDED[name]]):
             raise self.damaged(f"{name} do not divide {_DIVIDED[name]}")
         return offsets
 
     def divided(self, name: str, number: int) -> Array:
-        """One of the stretches that offsets divide an array into."""
+        """One of the stretches into which offsets divide an array."""
         begin, end = self.arrays[name][number : number + 2].tolist()
         content: Array = self.arrays[_DIVIDED[name]]
         if not 0 <= begin <= end <= len(content):
@@ -198,14 +198,14 @@ class Segment:
         return content[begin:end]
 
     def source_tokens(self) -> Array:
-        """The array whole, refused if one of them is a token that no model has."""
+        """The whole array, refused if it holds a token that no model has."""
         tokens: Array = self.arrays["source_tokens"]
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < MAX_TOKENS:
             raise self.damaged("a source token is outside of every vocabulary")
         return tokens
 
     def words(self) -> dict[str, Array]:
-        """Where words occur, refused unless the sentences are its own and words in order; empty where not stored."""
+        """The word postings, refused unless they name the segment's sentences and words ascend; empty if not stored."""
         if "word_tokens" not in self.arrays:
             return {}
         found = {name: self.arrays[name] for name in WORDS}
@@ -218,14 +218,14 @@ class Segment:
         return found
 
     def owners(self) -> Array:
-        """The array `sentences` whole, refused unless it says of each entry, in order, a sentence that there is."""
+        """The whole array `sentences`, refused unless it names an existing sentence for each entry, in order."""
         owners: Array = self.arrays["sentences"]
         if len(owners) and (owners[0] < 0 or owners[-1] >= self.record.sentences or not ascending(owners)):
             raise self.damaged(f"an entry belongs to none of the {self.record.sentences} sentences, or not in order")
         return owners
 
     def damaged(self, problem: str) -> DatastoreDamagedError:
-        """The error to raise where an array holds what cannot be."""
+        """The error to raise if an array holds an impossible value."""
         return DatastoreDamagedError(f"{self.path}: {problem}. {_ADVICE}")
 
     def _require_sentence(self, sentence: int) -> None:
@@ -233,7 +233,7 @@ class Segment:
             raise self.damaged(f"an entry belongs to sentence {sentence} of {self.record.sentences}")
 
     def gone_sentences(self) -> Array:
-        """The removed sentences, refused unless there are such."""
+        """The removed sentences, refused unless they exist in the segment."""
         if len(self.removed) and not 0 <= self.removed.min() <= self.removed.max() < self.record.sentences:
             raise self.damaged(f"a removed sentence is not one of its {self.record.sentences}")
         return self.removed
@@ -252,12 +252,12 @@ class Segment:
             yield sentence, self.pair(sentence)
 
     def units(self) -> Iterator[tuple[int, SegmentPair]]:
-        """Those of them that are units as they were read, no lines of others."""
+        """The live units as they were read, without lines of units."""
         lines = self.arrays.get("lines")
         return (each for each in self.pairs() if lines is None or not lines[each[0]])
 
     def units_of(self, sentences: Array) -> Array:
-        """For each sentence the one that is its unit: itself, but for lines."""
+        """For each sentence the index of its unit: its own index, unless it is a line."""
         lines = self.arrays.get("lines")
         if lines is None:
             return sentences

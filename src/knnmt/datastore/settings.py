@@ -1,7 +1,7 @@
 """Estimated and tuned settings of a store, in `STORE/settings.json`.
 
-They are not part of the store's state: the file may be missing, and changing it makes no new generation. A checksum
-over itself shows whether something else has changed it; files without one, from earlier versions, are read as well.
+They are not part of the store's state: the file may be missing, and changing it makes no new generation. The file has
+a checksum, which shows whether another program changed it. Files without one, from earlier versions, are read as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECKSUM = "checksum"
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Every section that was written; none where nothing was."""
+    """All sections that were written; empty if there are none."""
     content = _read(path)
     if _CHECKSUM in content and content.pop(_CHECKSUM) != checksum(content):
         raise DatastoreDamagedError(
@@ -33,7 +33,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def settings_signed(path: Path) -> bool:
-    """Whether the settings, where there are any, have a checksum that tells when they are altered."""
+    """Whether the settings, if there are any, have a checksum that shows alterations."""
     content = _read(path)
     return not content or _CHECKSUM in content
 
@@ -55,7 +55,7 @@ def _read(place: Path) -> dict[str, Any]:
 
 
 def settings_changed(path: Path) -> int:
-    """When the settings were last written, in nanoseconds; 0 where there are none."""
+    """When the settings were last written, in nanoseconds; 0 if there are none."""
     try:
         return (path / SETTINGS).stat().st_mtime_ns
     except OSError:
@@ -63,7 +63,7 @@ def settings_changed(path: Path) -> int:
 
 
 def write_settings(path: Path, **sections: Any) -> None:
-    """Write sections in the place of those of the same name; the others stay."""
+    """Replace the sections of these names; the others stay."""
     content = {**read_settings(path), **sections}
     content = json.loads(json.dumps(content))  # as it will be read: keys are text
     text = json.dumps({**content, _CHECKSUM: checksum(content)}, indent=1).encode()

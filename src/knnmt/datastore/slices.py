@@ -1,7 +1,7 @@
-"""Cutting a corpus into slices, and turning a slice into a segment.
+"""Cuts a corpus into slices, and turns a slice into a segment.
 
-The cuts depend on the text, the tokenizer and nothing else, so that any number of workers can take slices and the bytes
-come out the same. A slice becomes one segment file; publishing the store is a separate step.
+The cuts depend only on the text and the tokenizer, so any number of workers can take slices and the resulting bytes
+are the same. A slice becomes one segment file; publishing the store is a separate step.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def cut_slices(
     accelerators: Accelerators = "drop",
     processes: int = 0,
 ) -> Iterator[Slice]:
-    """Slices of about `SLICE_ENTRIES` target tokens. Pairs that do not fit the model are dropped, and counted.
+    """Slices of about `SLICE_ENTRIES` target tokens. Pairs that do not fit the model are dropped and counted.
 
-    processes: how many prepare text beside this one
+    processes: how many other processes prepare text
 
-    After a unit of several lines come its lines, where they can be told apart, in the same slice. The texts are as they
-    were read, the token ids of what the model is to see of them.
+    A unit of several lines is followed by its lines in the same slice, if they can be matched. Texts are stored as they
+    were read; token ids are those of the texts that the model sees.
     """
     begun: list[Slice] = []
     entries = sentences = 0
     for chunk in prepared_chunks(_chunks(pairs), tokenizer, accelerators, processes):
         ready = _fitting(chunk, max_positions, dropped)
-        ends = np.append(np.flatnonzero(ready.lines == 0)[1:], len(ready))  # of units with their lines
+        ends = np.append(np.flatnonzero(ready.lines == 0)[1:], len(ready))  # ends of units with their lines
         told = ready.targets.offsets  # entries before each sentence
         first = 0
         while first < len(ready):
@@ -69,7 +69,7 @@ def cut_slices(
 
 
 def _fitting(ready: Slice, max_positions: int, dropped: Counter[str]) -> Slice:
-    """Without the units that are too long for the model, and their lines."""
+    """The slice without units that are too long for the model, and without their lines."""
     is_unit = ready.lines == 0
     too_long = is_unit & (np.maximum(ready.sources.lengths, ready.targets.lengths) > max_positions)
     if not (count := int(too_long.sum())):
@@ -80,7 +80,7 @@ def _fitting(ready: Slice, max_positions: int, dropped: Counter[str]) -> Slice:
 
 
 def _chunks(pairs: Iterable[SegmentPair]) -> Iterator[list[SegmentPair]]:
-    """Pairs to prepare together: not many, and not much text."""
+    """Groups of pairs to prepare together, limited in number and in text."""
     chunk: list[SegmentPair] = []
     characters = 0
     for pair in pairs:
@@ -98,8 +98,8 @@ def encode_slice(
 ) -> dict[str, Array]:
     """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order.
 
-    batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
-    for_fast: the encoder's states as well
+    batch_tokens: at most this many tokens per side of a pass, including padding; None chooses by the device
+    for_fast: also the encoder's states
     """
     return begin_slice(engine, part, key_dtype, batch_tokens, for_fast)()
 
@@ -107,8 +107,8 @@ def encode_slice(
 def begin_slice(
     engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int | None, for_fast: bool = False
 ) -> Callable[[], dict[str, Array]]:
-    """Ask the device for all of a slice, and give what waits for it and makes the arrays; any thread may call that."""
-    from knnmt.datastore.passing import begin_passes  # which brings PyTorch; looking into a store does not need it
+    """Start a slice on the device. Returns a function that waits and makes the arrays; any thread may call it."""
+    from knnmt.datastore.passing import begin_passes  # it imports PyTorch, which reading a store does not need
 
     passed = begin_passes(engine, part.sources, part.targets, key_dtype, batch_tokens, for_fast)
 
@@ -136,7 +136,7 @@ def begin_slice(
 
 
 def write_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
-    """Write a segment's file, whole or not at all."""
+    """Write a segment's file, atomically."""
     with timing.stage("writing"):
         stored = write_stored(directory, name, arrays)
     return SegmentRecord(stored, sentences=len(arrays["target_offsets"]) - 1, entries=len(arrays["values"]))

@@ -1,4 +1,4 @@
-"""Sentences by hashes of their sources: found among millions without reading a text.
+"""Finds sentences among millions by hashes of their sources, without reading texts.
 
 A hash is made from the source as the model sees it, and is equal for texts that are forms of one another.
 """
@@ -34,7 +34,7 @@ def hashes_of_sources(segment: Segment, accelerators: Accelerators) -> Array:
 
 
 def possible_hashes(sources: Iterable[str]) -> Array:
-    """The hashes that sentences of these sources may have: the model sees a source with its accelerator or without."""
+    """The hashes that sentences with these sources may have: the model sees sources with or without accelerators."""
     found = set()
     for source in sources:
         found |= {
@@ -45,17 +45,17 @@ def possible_hashes(sources: Iterable[str]) -> Array:
 
 
 def places_of(hashes: Array, wanted: Array) -> Array:
-    """Where one of some hashes stands among others; ascending."""
+    """Where some hashes occur among others; ascending."""
     if len(wanted) > _MAX_LOOKED_UP:
         return np.flatnonzero(np.isin(hashes, wanted))
     found = np.zeros(len(hashes), np.bool_)
-    for each in wanted:  # a large store has many segments, and NumPy takes long to see that there is little to do
+    for each in wanted:  # a large store has many segments, and NumPy has a high fixed cost for small inputs
         found |= hashes == each
     return np.flatnonzero(found)
 
 
 def sentences_with(segment: Segment, hashes: Array, accelerators: Accelerators) -> Array:
-    """The sentences of a segment, removed ones left out, whose sources have one of these hashes; ascending."""
+    """The live sentences of a segment whose sources have one of these hashes; ascending."""
     found = places_of(hashes_of_sources(segment, accelerators), hashes)
     left: Array = found[~np.isin(found, segment.removed)] if len(found) else found
     return left

@@ -1,8 +1,8 @@
-"""`HeldSources`: which sentences of a store have a given source text, as the model sees it, or a form of it.
+"""`HeldSources`: finds the sentences of a store with a given source text, as the model sees it, or with a form of it.
 
 For a model, the forms of a text are different texts. After "Gesperrt." the first decoder state is as far from that
 after "Gesperrt" as from those after other words, so a search for near states does not find the memory's segment. If the
-model gets the stored form instead, it arrives at the stored states.
+model gets the stored form instead, it produces the stored states.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class _Ordered:
         return cls(hashes[order], order.astype(np.int32))
 
     def having(self, number: int) -> Array:
-        """Those that have this hash, ascending."""
+        """The sentences with this hash, ascending."""
         begin, end = (int(np.searchsorted(self.hashes, number, side)) for side in ("left", "right"))
         same: Array = self.sentences[begin:end]
         return same
 
 
 class HeldSources:
-    """Finds sentences by their source, in a store as it stands when asked.
+    """Finds sentences by their source in the current state of a store.
 
-    It takes 12 bytes a sentence, once something is asked. What changes in the store is taken in, and nothing else.
+    From the first question on, it takes 12 bytes per sentence. After that it processes only the store's changes.
     """
 
     def __init__(self, store: Datastore) -> None:
@@ -59,15 +59,15 @@ class HeldSources:
         return bool(self.pairs_of(text))
 
     def pairs_of(self, text: str) -> list[SegmentPair]:
-        """The pairs of this source text that were not removed, as they were read; those added last come first."""
+        """The live pairs with this source text, as they were read; the last added come first."""
         asked = plain(text)
         return [pair for pair, seen in self._forms(text) if plain(seen) == asked]
 
     def form_of(self, text: str) -> str | None:
-        """The source that the text is or is a form of, as the model sees it; None where there is none.
+        """The stored source that equals the text or is a form of it, as the model sees it; None if there is none.
 
-        Of several, the text itself comes first, then one with the same capitals, one with the same final mark, the
-        newest.
+        If there are several, the text itself comes first, then one with the same capitals, one with the same final
+        mark, and the newest.
         """
         itself, body, mark = plain(text), without_final_mark(plain(text)), final_mark(text)
 
@@ -87,7 +87,7 @@ class HeldSources:
         return [(pair, seen) for pair in pairs if loose(seen := seen_source(pair, accelerators)) == wanted]
 
     def _with_hash(self, number: int) -> Iterator[tuple[Segment, int]]:
-        """The segment and the sentence in it of each that has this hash and was not removed, the newest first."""
+        """The segment and the sentence number of each live sentence with this hash, the newest first."""
         segments, ordered = self._followed()
         for segment in reversed(segments):
             for sentence in reversed(ordered[segment.record.stored].having(number).tolist()):
@@ -95,7 +95,7 @@ class HeldSources:
                     yield segment, sentence
 
     def _followed(self) -> tuple[list[Segment], dict[StoredFile, _Ordered]]:
-        """The store's segments as it shows them now; those that it showed before are not read again."""
+        """The segments that the store shows now; known ones are not read again."""
         shown, known = self._shown
         segments = self._store.segments
         if segments is not shown:  # every change makes a new list
@@ -103,6 +103,6 @@ class HeldSources:
             for each in segments:
                 stored = each.record.stored
                 ordered[stored] = known.get(stored) or _Ordered.of(hashes_of_sources(each, accelerators))
-            self._shown = segments, ordered  # both in one step, for threads that share it
+            self._shown = segments, ordered  # both in one step, for threads that share this object
             return segments, ordered
         return segments, known

@@ -1,7 +1,7 @@
 """Storage behind a URL, such as s3://bucket/place: files are put there completely, and fetched with a checksum.
 
 `fsspec` accesses it; the kinds of storage depend on the installed packages (`s3fs`, `gcsfs`, ...). Fetched data is not
-trusted: a file that is too long, or has other bytes, never gets its name.
+trusted: a file with a wrong size or checksum never gets its name.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from knnmt.datastore.publication import publish_file
 from knnmt.errors import DatastoreDamagedError, KnnmtError, MissingDependencyError, SettingError, StorageError
 from knnmt.regular_files import MAX_BYTES, open_regular
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.+", re.DOTALL)  # a drive of Windows has one letter
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.+", re.DOTALL)  # a Windows drive has one letter
 _BLOCK = 1 << 22
-_MARK = ".sha256"  # beside a file that is there whole
+_MARK = ".sha256"  # beside a file that is complete
 
 
 def is_url(place: str) -> bool:
-    """Whether a place is storage behind a URL, and no directory."""
+    """Whether a place is a URL, not a directory."""
     return _URL.fullmatch(place) is not None
 
 
@@ -53,7 +53,7 @@ class Storage:
 
     @contextmanager
     def _speaking(self, name: str) -> Iterator[None]:
-        """Every kind of storage has errors of its own."""
+        """Turn the errors of any kind of storage into ours."""
         try:
             yield
         except (KnnmtError, FileNotFoundError):
@@ -70,7 +70,7 @@ class Storage:
             return bool(self._files.isfile(self._path(name)))
 
     def read(self, name: str, most_bytes: int = MAX_BYTES) -> bytes:
-        """A small file; FileNotFoundError where there is none."""
+        """The content of a small file; FileNotFoundError if there is none."""
         with self._speaking(name), self._files.open(self._path(name), "rb") as file:
             content: bytes = file.read(most_bytes + 1)
         if len(content) > most_bytes:
@@ -80,15 +80,15 @@ class Storage:
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small file there in one step."""
+        """Write a small file in one step."""
         with self._speaking(name):
             self._make_directory(name)
             scratch = self._path(f"{name}.{os.getpid()}.part")
-            self._files.pipe_file(scratch, content)  # what storage of objects does in one step, disks do not
+            self._files.pipe_file(scratch, content)  # atomic in object storage, but not on disks
             self._files.mv(scratch, self._path(name))
 
     def put(self, path: Path, name: str) -> StoredFile:
-        """Put a file there, unless it is there already, and then a mark that it is whole."""
+        """Upload a file, unless it is already there, and then a mark that it is complete."""
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             stored = StoredFile(path.name, size, hashlib.file_digest(file, "sha256").hexdigest())
@@ -104,7 +104,7 @@ class Storage:
         return stored
 
     def put_before(self, name: str) -> tuple[str, int] | None:
-        """SHA-256, as its mark says it, and size of a file that is there whole."""
+        """The SHA-256 (from its mark) and the size of a file that is complete in storage."""
         try:
             with self._speaking(name):
                 self._files.invalidate_cache()
@@ -114,7 +114,7 @@ class Storage:
             return None
 
     def fetch(self, name: str, path: Path, stored: StoredFile) -> None:
-        """Bring a file to `path`, where it appears only if it is what it should be."""
+        """Fetch a file to `path`; it appears there only if its size and checksum are right."""
         with self._speaking(name):
             try:
                 with self._files.open(self._path(name), "rb") as there:
@@ -141,7 +141,7 @@ class Storage:
         )
 
     def remove_all(self, directory: str) -> None:
-        """Take a directory away with all that is in it; nothing where there is none."""
+        """Remove a directory with all its content; do nothing if there is none."""
         with suppress(FileNotFoundError), self._speaking(directory):
             self._files.rm(self._path(directory), recursive=True)
 

@@ -1,4 +1,4 @@
-"""`Datastore`: a store opened for reading (`ReadableStore`), and the ways it changes.
+"""`Datastore`: a store opened for reading (`ReadableStore`), and the operations that change it.
 
 A change takes the writer's lock, writes new files beside the old ones, and publishes a new manifest; then this object
 shows the new generation.
@@ -30,7 +30,7 @@ from knnmt.datastore.upgrading import lacking, supplement, write_supplement
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreMismatchError, SettingError
 
-# What two stores must have in common for segments of one to be segments of the other.
+# Two stores must agree in these fields if segments of one are to be segments of the other.
 ALIKE = (
     "model",
     "tokenizer",
@@ -49,7 +49,7 @@ ALIKE = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a change did."""
+    """The result of a change."""
 
     added_sentences: int = 0
     added_entries: int = 0
@@ -62,7 +62,7 @@ class Datastore(ReadableStore):
     """A datastore on disk, open at one generation.
 
     Threads may read from one object while another refreshes it: each call sees one generation. Only one thread at a
-    time may change the store, through whatever object.
+    time may change the store, even through different objects.
     """
 
     @classmethod
@@ -74,9 +74,9 @@ class Datastore(ReadableStore):
         config: BuildConfig | None = None,
         progress: EntryProgress = no_progress,
     ) -> Self:
-        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
+        """Build a new store from pairs and open it; `knnmt.datastore.building` describes how, and counts dropped pairs.
 
-        Its settings and its index are made by what stands above: `knnmt.fitting.ready_store` does both.
+        Settings and the index are made elsewhere: `knnmt.fitting.ready_store` makes both.
         """
         build(Path(path), pairs, engine, config, progress)
         return cls.open(path)
@@ -87,7 +87,7 @@ class Datastore(ReadableStore):
         engine: Engine[State],
         progress: EntryProgress = no_progress,
     ) -> Change:
-        """Add pairs, in one publication, whose cost depends on what is added; small segments are joined with it."""
+        """Add pairs in one publication. The cost depends on what is added; small segments are joined with it."""
         return self._change(None, pairs, engine, progress)
 
     def remove(self, chosen: Selection) -> Change:
@@ -101,11 +101,11 @@ class Datastore(ReadableStore):
         engine: Engine[State],
         progress: EntryProgress = no_progress,
     ) -> Change:
-        """Remove and add in one publication: a corrected unit takes its own place."""
+        """Remove and add in one publication, for example to correct a unit."""
         return self._change(chosen, pairs, engine, progress)
 
     def take_over(self, other: Datastore, place: int) -> Change:
-        """Add a segment of another store, in one publication. Nothing is computed, so that the lock is held shortly."""
+        """Add a segment of another store, in one publication. Nothing is computed, so the lock is held only briefly."""
         segment, made = other.segments[place], other.manifest
         with self._writing():
             before = self.manifest
@@ -123,7 +123,7 @@ class Datastore(ReadableStore):
         return Change(after.sentences - before.sentences, after.entries - before.entries)
 
     def compact(self) -> Change:
-        """Write the store anew without removed sentences, in segments of full size. Entry ids change."""
+        """Rewrite the store without removed sentences, in segments of full size. Entry ids change."""
         with self._writing():
             before = self.manifest
             small = [record for record in before.segments if record.entries < SLICE_ENTRIES // 2]
@@ -137,13 +137,13 @@ class Datastore(ReadableStore):
         )
 
     def upgrade(self, engine: Engine[State], passes: bool = True, progress: EntryProgress = no_progress) -> int:
-        """Give segments of earlier versions what those of today have; returns how many lacked something.
+        """Give segments of earlier versions the arrays of the current version; returns how many lacked something.
 
-        passes: with what needs a forced pass over their text, the alignment and the model's scores, as well
+        passes: also make arrays that need a forced pass over the text: the alignment and the model's scores
         progress: is called with the sentences and entries of the segments that are done
 
-        Each segment is published when it is done: readers and writers go on meanwhile, and whoever is interrupted
-        begins with the next one. Entry numbers stay, and so does an index.
+        Each segment is published when it is done. Readers and writers can work meanwhile, and an interrupted upgrade
+        continues with the next segment. Entry ids and the index stay valid.
         """
         self.require_engine(engine)
         self.refresh()
@@ -153,7 +153,7 @@ class Datastore(ReadableStore):
             with self._writing():
                 before = self.manifest
                 places = [record.stored for record in before.segments]
-                if segment.record.stored in places:  # else it was written anew meanwhile
+                if segment.record.stored in places:  # otherwise it was rewritten meanwhile
                     place = places.index(segment.record.stored)
                     directory, generation = self.path / SEGMENTS, before.generation + 1
                     stored = write_supplement(directory, self.segments[place], made, generation)
@@ -167,7 +167,7 @@ class Datastore(ReadableStore):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Hold the lock at the newest generation; at the end, whatever happened, nothing unpublished is left behind."""
+        """Hold the lock at the newest generation; at the end, always remove unpublished files."""
         with writer_lock(self.path):
             self.refresh()
             before = self.manifest.generation
@@ -205,7 +205,7 @@ class Datastore(ReadableStore):
     def _encoded(
         self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str]
     ) -> Iterator[tuple[str, dict[str, Array]]]:
-        """Slices of the pairs, each with the digest that names it."""
+        """Slices of the pairs, each with the digest for its name."""
         self.require_engine(engine)
         if self.manifest.transforms:
             raise SettingError(
@@ -222,7 +222,7 @@ class Datastore(ReadableStore):
             yield part.digest(), encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
 
     def _publish(self, manifest: Manifest) -> None:
-        """Publish a state and show it. The manifest of a large store takes long to read: it is known here."""
+        """Publish a state and show it. It is not read again, because reading a large manifest takes long."""
         manifest.write(self.path)
         self._read = identity(self.path / MANIFEST)  # nobody else writes while we hold the lock
         directory = self.path / SEGMENTS

@@ -1,7 +1,7 @@
-"""Makes what segments of earlier versions lack from what they hold.
+"""Makes the arrays that segments of earlier versions lack, from the data that they have.
 
-The source tokens come from the texts by the tokenizer alone; alignment and scores need a forced pass. The keys stay as
-they are, and so do entry numbers and indexes: what is made is written into a file beside the segment.
+The tokenizer alone makes source tokens from the texts; alignment and scores need a forced pass. Keys, entry ids and
+indexes stay unchanged: the new arrays are written into a file beside the segment.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ SUPPLIED = (*_OF_TEXT, *_OF_A_PASS)
 
 
 def lacking(segment: Segment, passes: bool = True) -> list[str]:
-    """The arrays that segments of today have and this one has not; `passes`: those of a forced pass as well."""
+    """The arrays of the current version that a segment lacks; `passes`: including those that need a forced pass."""
     return [name for name in (SUPPLIED if passes else _OF_TEXT) if name not in segment.arrays]
 
 
 def source_side(segment: Segment, tokenizer: Tokenizer, accelerators: Accelerators) -> dict[str, Array]:
-    """The source tokens and postings of a segment, whether it has them or not."""
+    """The source tokens and postings of a segment, made again even if it has them."""
     if "source_tokens" in segment.arrays:
         tokens, offsets = segment.source_tokens(), segment.offsets("source_offsets")
         return {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
@@ -45,12 +45,12 @@ def source_side(segment: Segment, tokenizer: Tokenizer, accelerators: Accelerato
 
 
 def words_of(segment: Segment, accelerators: Accelerators) -> dict[str, Array]:
-    """Where the words of a segment's sources occur, whether it has that or not."""
+    """The word postings of a segment's sources, made again even if it has them."""
     return segment.words() or word_arrays([word_hashes(pair.source) for pair in _seen(segment, accelerators)])
 
 
 def _seen(segment: Segment, accelerators: Accelerators) -> list[SegmentPair]:
-    """Its pairs as the model saw them, removed ones as well."""
+    """Its pairs as the model saw them, including removed ones."""
     return [for_model(segment.pair(sentence), accelerators) for sentence in range(segment.record.sentences)]
 
 
@@ -72,7 +72,7 @@ def supplement(segment: Segment, engine: Engine[Any], manifest: Manifest, passes
 
 
 def write_supplement(directory: Path, segment: Segment, made: dict[str, Array], generation: int) -> StoredFile:
-    """Write arrays for a segment into a file beside it, with those that such a file has already."""
+    """Write arrays for a segment into a file beside it, with the arrays that such a file already has."""
     if segment.record.supplement is not None:
         made = {name: segment.arrays[name] for name in SUPPLIED if name in segment.arrays} | made
     number = segment.record.stored.file.partition("-")[0]
@@ -80,8 +80,8 @@ def write_supplement(directory: Path, segment: Segment, made: dict[str, Array], 
 
 
 def _of_a_pass(segment: Segment, engine: Engine[Any], source: dict[str, Array]) -> dict[str, Array]:
-    """Alignment and scores of a segment's entries, which may be fewer than its tokens: pruning left some out."""
-    from knnmt.datastore.passing import begin_passes  # which brings PyTorch
+    """Alignment and scores of a segment's entries, which may be fewer than its tokens because of pruning."""
+    from knnmt.datastore.passing import begin_passes  # it imports PyTorch
 
     sources = Rows(source["source_tokens"], source["source_offsets"])
     targets = Rows.of([segment.target_tokens(sentence).tolist() for sentence in range(segment.record.sentences)])

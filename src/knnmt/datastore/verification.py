@@ -18,7 +18,7 @@ from knnmt.errors import DatastoreDamagedError
 def problems_of(
     manifest: Manifest, segments: Sequence[Segment], projection: StoredProjection | None = None
 ) -> Iterator[str]:
-    """What is wrong with a store, one line each; nothing where it is sound. Looks at the bytes that a reader sees."""
+    """The problems of a store, one line each; none if it is sound. Checks the bytes that a reader sees."""
     for segment in segments:
         for stored, content in segment.files:
             yield from _altered(stored, content)
@@ -40,7 +40,7 @@ def _altered(stored: StoredFile, content: Buffer) -> Iterator[str]:
 
 
 def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
-    """Types and shapes were right, or the segment would not be open."""
+    """Types and shapes were checked when the segment was opened."""
     arrays, entries = segment.arrays, segment.record.entries
     for offsets in ("target_offsets", "text_offsets"):
         try:
@@ -94,7 +94,7 @@ def _text_problems(texts: Array, offsets: Array, what: str) -> Iterator[str]:
 
 
 def _entry_problems(segment: Segment) -> Iterator[str]:
-    """An entry's value must be the token at its position of its sentence."""
+    """An entry's value must be the token at its position in its sentence."""
     arrays = segment.arrays
     try:
         owner = segment.owners().astype(np.int64)
@@ -110,7 +110,7 @@ def _entry_problems(segment: Segment) -> Iterator[str]:
 
 
 def _source_problems(segment: Segment) -> Iterator[str]:
-    """Source tokens and their postings, for each entry a token of its own source; for Fast kNN-MT a state each."""
+    """Checks source tokens, postings, and that each entry is aligned to its own source; for Fast kNN-MT, the states."""
     arrays = segment.arrays
     try:
         offsets, owner = segment.offsets("source_offsets"), segment.owners()

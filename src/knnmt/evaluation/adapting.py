@@ -48,7 +48,7 @@ from knnmt.retrieval.profiles import SEGMENTS, TUNED, default_profile, read_prof
 from knnmt.translator.memories import warn_if_slow
 from knnmt.translator.translator import Translator
 
-_GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings that keep what was measured
+_GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings for the measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def adapt(
     if isinstance(memories, Plan):
         check(dev is None, "a plan includes its development text: give dev to the plan")
     else:
-        require_free(store)  # before anything is read
+        require_free(store)  # before reading anything
         memories = _planned(memories, dev, ReadingConfig(*languages), tell)
     config = config or BuildConfig()
     config = replace(
@@ -125,7 +125,7 @@ def _planned(
     development = read_memories(dev, reading) if isinstance(dev, str | Path) else dev
     given = files_or_pairs(memories, reading)
     if not isinstance(given, MemoryReading):
-        pairs = list(given)  # which are gone through several times
+        pairs = list(given)  # they are read several times
         return plan(lambda: pairs, development)
     given.require_files()
     planned = plan(given.pairs, development)
@@ -146,7 +146,7 @@ def _adapt(
 ) -> Adapted:
     work = place.with_name(f"{place.name}.adapting-{_digest(planned, translator, config, sample)}")
     if place.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
-        shutil.rmtree(work, ignore_errors=True)  # of a run that was killed when its store was in its place
+        shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed after its store was in place
     require_free(place)
     if not planned.count:
         raise InputError(f"{place}: not made, because no usable pair was read")
@@ -170,24 +170,24 @@ def _adapt(
         with storage_errors(place):
             making.path.rename(place)
             sync_directory(place.parent)
-    shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep a lock that is open
+    shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep an open lock
     return Adapted(Datastore.open(place), gain)
 
 
 def _digest(planned: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
-    """Names the work of one call: another text, model or setting is another work."""
+    """The name of the work of one call: another text, model or setting gives another name."""
     engine = translator.engine
     parts = [planned.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in, config, sample]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
 
 
 class _Making:
-    """An unfinished store, and the steps to finish it, each of which sees whether it is done already."""
+    """An unfinished store, and the steps to finish it. Each step checks whether it is already done."""
 
     def __init__(
         self, path: Path, place: Path, planned: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars
     ) -> None:
-        """place: where it will be"""
+        """place: the final place of the store"""
         self.path, self._place = path, place
         self._plan, self._translator, self._tell, self._bars = planned, translator, tell, bars
         self._reported: Positions | None = None
@@ -196,7 +196,7 @@ class _Making:
         return Datastore.open(self.path, self._translator.engine)
 
     def build(self, config: BuildConfig, cluster: Cluster | None) -> None:
-        """Without what is held out."""
+        """Build the store without the held-out pairs."""
         plan = self._plan
         if plan.held_out:
             self._tell(
@@ -222,7 +222,7 @@ class _Making:
         )
 
     def _index(self) -> None:
-        """With settings estimated from the store."""
+        """Make an index, with settings estimated from the store."""
         store = self._open()
         if read_saved(store) is None:
             prepare(store, self._translator.engine, first_good=True, bars=self._bars)
@@ -236,9 +236,9 @@ class _Making:
             warn_if_slow(self._translator.memories.open(self.path).opened, self._place)
 
     def tune(self) -> bool:
-        """Choose how to search, profiles by likelihood and τ over beams; False where there is too little text for that.
+        """Choose the search, profiles by likelihood and τ over beams; False if there is too little text for that.
 
-        Where the whole store is to be searched, it gets an index.
+        If the whole store is to be searched, it gets an index.
         """
         plan = self._plan
         if TUNED not in read_profiles(self.path):
@@ -268,23 +268,23 @@ class _Making:
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
         memory = self._translator.memories.open(self.path)
         text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self._plan.reported))
-        # Where there is an index, a run that was interrupted decided for the whole store.
+        # If there is an index, an interrupted run decided for the whole store.
         config = TuningConfig(whole=read_saved(memory.opened.datastore) is not None)
         tuning = StoreTuning(self._translator, memory, text, config, bars=self._bars, before_whole=self._index)
         if tuning.choice is not None:
             self._tell(f"search     {tuning.choice.in_words}")
         found = tuning.choose()
         self._reported = tuning.reported
-        if found.compared is not None:  # first: what has profiles is compared
+        if found.compared is not None:  # first, because a store with profiles counts as compared
             write_settings(self.path, **{_COMPARED: asdict(found.compared)})
         tuning.save(found)
 
     def measure(self, sample: int) -> Gain | None:
-        """On the half that nothing was tuned on; kept with the store, for it cannot be measured again."""
+        """Measure the gain on the half not used for tuning; it is saved, because it cannot be measured again."""
         kept = read_settings(self.path).get(_GAIN)
         try:
             gain = as_record(Gain, kept)
-        except ValueError:  # not measured yet, or not by us
+        except ValueError:  # not measured yet, or not by knnmt
             gain = None
         if gain is None:
             try:
@@ -308,10 +308,10 @@ class _Making:
         return gain
 
     def put_in(self) -> None:
-        """What was held out, unless it is in, and bring the index up to date."""
+        """Add the held-out pairs, unless they are already in the store, and update the index."""
         store = self._open()
         missing = overlap(store, self._plan.held_out).new
-        with self._bars("adding", "pairs") as progress:  # where nothing is missing, it clears what a killed run left
+        with self._bars("adding", "pairs") as progress:  # if nothing is missing, it clears the rest of a killed run
             store.add(missing, self._translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
         if lags(store):
             with self._bars("indexing", "entries") as progress:

@@ -23,7 +23,7 @@ from knnmt.translator.translator import Translator
 def certainty_of(
     translations: Sequence[Translation], targets: Sequence[str], config: RetrievalConfig
 ) -> Certainty | None:
-    """What the log-probabilities of translations say of their likeness to people's; None where too few can tell."""
+    """Fits the likeness of translations to human ones by their log-probabilities; None if there are too few."""
     if config.gate is not None:
         return None
     try:
@@ -43,7 +43,7 @@ def measure_certainty(
     pairs: Sequence[SegmentPair],
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Certainty | None:
-    """Translate pairs with the store's own settings, those aside that it holds, and say how sure that is."""
+    """Translate the pairs that the store does not hold with its own settings, and measure the certainty."""
     memory = translator.memories.open(path)
     try:
         config = memory.resolve()

@@ -27,7 +27,7 @@ MAX_EXAMPLES = 100
 _SECONDS = 120.0  # for an answer
 _MAX_ANSWER_BYTES = 1 << 20
 _MAX_CHARACTERS = 20_000  # of a translation
-_TOKENS = (64, 4)  # that an answer may have: so many, and so many for each word of the source
+_TOKENS = (64, 4)  # the limit of an answer: a fixed number, plus a number for each word of the source
 _TRIES, _AGAIN = 3, (429, 500, 502, 503, 504)
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -57,7 +57,7 @@ class ChatSettings:
         check(sound, f"examples must lie between 0 and {MAX_EXAMPLES}, got {self.examples}")
 
     def signature(self) -> str:
-        """What a published score must say of it; that a model of this name answers the same later, nobody can say."""
+        """Identifies it in published scores. A model of this name may answer differently later."""
         return f"llm:{self.model}|examples:{self.examples}|v:{__version__}"
 
 
@@ -94,7 +94,7 @@ class _Answer:
 
 
 def _read(content: bytes) -> Said:
-    """The first choice; ValueError where there is none. Endpoints add fields of their own everywhere."""
+    """The first choice; ValueError if there is none. Endpoints may add their own fields anywhere."""
     answer = as_record(_Answer, parse_json(content), others=True)
     choice = as_record(_Choice, answer.choices[0], others=True)
     text = as_record(_Message, choice.message, others=True).content
@@ -125,7 +125,7 @@ class ChatEndpoint:
         )
 
     def translate(self, text: str, examples: Sequence[SegmentPair] = ()) -> Said:
-        """A translation, after examples as earlier turns of the talk."""
+        """A translation; the examples are earlier turns of the conversation."""
         source, target = self._languages
         asked = f"Translate from {source} into {target}. Answer with the translation alone."
         messages = [{"role": "system", "content": asked}]

@@ -18,7 +18,7 @@ from knnmt.translator.translator import Translator
 
 
 def chat_signature(translator: Translator, system: System) -> str:
-    """What a published score must say of it."""
+    """Identifies it in published scores."""
     assert system.chat is not None, "only such systems are run here"  # noqa: S101
     signature = system.chat.signature()
     if system.datastore is None:
@@ -30,7 +30,7 @@ def chat_signature(translator: Translator, system: System) -> str:
 def chat_translations(
     translator: Translator, system: System, sources: Sequence[str], languages: tuple[str, str]
 ) -> tuple[list[str], int, float]:
-    """Hypotheses, one for each source, how many tokens the endpoint counted, and seconds."""
+    """Hypotheses, one for each source, the number of tokens that the endpoint counted, and seconds."""
     assert system.chat is not None, "only such systems are run here"  # noqa: S101
     shown: list[list[SegmentPair]] = [[] for _ in sources]
     if system.datastore is not None:
@@ -44,7 +44,7 @@ def chat_translations(
 
 
 def chosen_pairs(engine: Engine[Any], store: Snapshot, sources: Sequence[str], count: int) -> list[list[SegmentPair]]:
-    """The segments that cover each source best, the best of them last: next to the text."""
+    """The segments that cover each source best. The best one is last, next to the text."""
     tokens = [source[:-1] for source in engine.tokenizer.encode_sources(list(sources))]
     count = min(count, store.datastore.manifest.live_sentences)
     if not count:

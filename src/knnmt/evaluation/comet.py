@@ -35,7 +35,7 @@ class Comet:
     def __init__(self, python: str | Path, model: str = DEFAULT_MODEL) -> None:
         self._python, self._model = str(python), model
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  closed by `close`
-        # Our own PYTHONPATH would lead it to our packages.
+        # With our PYTHONPATH it would import our packages.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         try:
             self._process = subprocess.Popen(  # noqa: S603  the interpreter that the user names
@@ -58,7 +58,7 @@ class Comet:
 
     @property
     def signature(self) -> str:
-        """What a published score must say of the metric."""
+        """Identifies the metric in published scores."""
         return f"model:{self._model}|version:{self._version}"
 
     def score(self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> Score:
@@ -74,7 +74,7 @@ class Comet:
             {"src": source, "mt": hypothesis, "ref": reference}
             for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
         ]
-        with suppress(BrokenPipeError):  # then the process is gone, and its last words tell more
+        with suppress(BrokenPipeError):  # then the process has ended, and its last output tells more
             self._requests.write(json.dumps({"segments": segments}).encode() + b"\n")
             self._requests.flush()
         found: list[float] = self._answer()["scores"]

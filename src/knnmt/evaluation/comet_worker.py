@@ -3,8 +3,8 @@
     PYTHON comet_worker.py MODEL
 
 Every line of standard input is a JSON object with `segments`, each with `src`, `mt` and `ref`; every line of standard
-output answers one, `{"scores": [...]}` or `{"failed": what, "why": ...}`. The first line answers the start. It needs
-the standard library and unbabel-comet, and any Python that runs that, so that its grammar is that of Python 3.8.
+output answers one, `{"scores": [...]}` or `{"failed": what, "why": ...}`. The first line reports the start. It needs
+the standard library, unbabel-comet and any Python that runs unbabel-comet, so it uses the grammar of Python 3.8.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 def main(model: str) -> None:
     """Load the model, then answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what COMET and its libraries print is no answer
+    os.dup2(2, 1)  # the output of COMET and its libraries is no answer
 
     def answer(**content: Any) -> None:
         answers.write(json.dumps(content) + "\n")
@@ -28,7 +28,7 @@ def main(model: str) -> None:
     def failure(what: str, error: Exception) -> None:
         answer(failed=what, why=f"{type(error).__name__}: {error}")
 
-    del sys.path[0]  # this directory has a module called comet, too
+    del sys.path[0]  # this directory also has a module called comet
     try:
         import torch
         from comet import download_model, load_from_checkpoint

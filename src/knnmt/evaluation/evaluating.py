@@ -145,14 +145,14 @@ def _write(path: Path, content: str) -> None:
 
 
 def _known(translator: Translator, systems: Sequence[System], text: EvaluationText) -> dict[str, Known]:
-    """What each store knows of the text; opening them all first shows what is wrong with one."""
+    """How much of the text each store holds. All stores are opened first, to show errors early."""
     places = dict.fromkeys(system.datastore for system in systems if system.datastore is not None)
     stores = [Datastore.open(place, translator.engine) for place in places]
     return {str(store.path): known(text.segments, store.pairs()) for store in stores}
 
 
 def _comet_scores(comet: Comet | None, runs: Sequence[Run], text: EvaluationText) -> tuple[list[Score | None], str]:
-    """COMET's scores; when it fails all are None, for the other figures should not be lost with them; and why."""
+    """COMET's scores, and the reason if it fails. Then all are None, so that the other figures are not lost."""
     if comet is None:
         return [None] * len(runs), ADVICE
     try:

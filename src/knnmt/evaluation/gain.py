@@ -64,12 +64,12 @@ def measure_gain(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     positions: Positions | None = None,
 ) -> tuple[Gain, Certainty | None] | None:
-    """Perplexity of pairs and scores of at most `sample` translations, and how sure such translations are.
+    """The perplexity of pairs, the scores of at most `sample` translations, and the certainty of such translations.
 
-    None where the store holds all of the pairs.
+    None if the store holds all of the pairs.
 
-    `progress` is called with how much is done, of how much.
-    positions: what was found for those of the pairs that are new to the store, where that is known already
+    `progress` is called with the amount done and the total.
+    positions: the search results for the pairs that are new to the store, if they are already known
     """
     memory = translator.memories.open(path)
     new = unseen(memory.opened.datastore, pairs)
@@ -91,7 +91,7 @@ def measure_gain(
     for datastore in (None, path):
         translations = []
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
+            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, which the score counts anyway
             for each in translator.stream([pair.source for pair in some], datastore=datastore):
                 translations.append(each)
                 progress(2 * len(new) + len(scores) * len(some) + len(translations), total)

@@ -15,7 +15,7 @@ from knnmt.corpus.splitting import halves, is_held_out, spread
 ReadPairs = Callable[[], Iterable[SegmentPair]]
 MAX_HELD_OUT = 1000  # pairs to hold out
 _MAX_SHARE = 0.1  # of the memory, at most
-MIN_HELD_OUT = 40  # pairs that say anything when they are tuned on and reported
+MIN_HELD_OUT = 40  # the fewest pairs for useful tuning and reporting
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Plan:
     digest: str
 
     def built_first(self) -> Iterator[SegmentPair]:
-        """The memory without what is held out."""
+        """The memory without the held-out pairs."""
         return (pair for pair in self.memory() if not is_held_out(pair.source, self.share))
 
 
 def plan(memory: ReadPairs, development: Iterable[SegmentPair] | None = None) -> Plan:
-    """Read a memory through and decide; `memory` is called whenever it has to be read.
+    """Read a whole memory and decide; `memory` is called each time it has to be read.
 
     development: text to tune on and report, so that nothing has to be held out
     """
@@ -59,7 +59,7 @@ def plan(memory: ReadPairs, development: Iterable[SegmentPair] | None = None) ->
     share = min(_MAX_SHARE, MAX_HELD_OUT / count) if count * _MAX_SHARE >= MIN_HELD_OUT else 0.0
     held_out = [pair for pair in memory() if is_held_out(pair.source, share)] if share else []
     tuning, reported = _useful_halves(held_out)
-    if not tuning or len(held_out) > count / 2:  # the same few sources again and again
+    if not tuning or len(held_out) > count / 2:  # the same few sources repeat
         return Plan(memory, count, 0.0, (), (), (), text.hexdigest())
     return Plan(memory, count, share, held_out, tuning, reported, text.hexdigest())
 

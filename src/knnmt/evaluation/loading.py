@@ -22,7 +22,7 @@ def translator_of(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Translator:
-    """The translator given, or that of a model."""
+    """The given translator, or one for a model."""
     if not isinstance(model, Translator):
         return Translator(
             model, device=device, dtype=dtype, threads=threads, source_lang=source_lang, target_lang=target_lang
@@ -38,8 +38,8 @@ def translator_of_store(
     threads: int | None = None,
     exact: bool = False,
 ) -> Translator:
-    """The translator given, or that of the model that a store was built with, where it was or in another place; it is
-    told the store's languages.
+    """The given translator, or a new one with the store's languages, for the model that the store was built with, at
+    its old place or at another one.
     """
     if isinstance(model, Translator):
         _refuse_idle(device=device, threads=threads, exact=exact or None)
@@ -56,7 +56,7 @@ def translator_of_store(
 
 
 def text_languages(model: Model, source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
-    """Those given, else those that the model translates between, else German and English."""
+    """The given languages, otherwise the model's, otherwise German and English."""
     if not isinstance(model, Translator):
         return languages_of_text(model, source_lang, target_lang)
     own = model.engine.languages
@@ -64,6 +64,6 @@ def text_languages(model: Model, source_lang: str | None, target_lang: str | Non
 
 
 def _refuse_idle(**given: object) -> None:
-    """Refuse what a translator that is loaded has already."""
+    """Refuse settings that a loaded translator already has."""
     idle = [name for name, value in given.items() if value is not None]
     check(not idle, f"{', '.join(idle)}: a loaded translator has its own; give them when you load it")

@@ -23,6 +23,6 @@ def save_figure(figure: Any, stem: Path) -> list[Path]:
 
     written = [stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")]
     figure.savefig(written[0], dpi=160)
-    with rc_context({"svg.hashsalt": "knnmt"}):  # names of parts are random otherwise
+    with rc_context({"svg.hashsalt": "knnmt"}):  # otherwise the names of parts are random
         figure.savefig(written[1], metadata={"Date": None})
     return written

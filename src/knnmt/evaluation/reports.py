@@ -30,7 +30,7 @@ class SystemReport:
 class Report:
     """The systems, the text and the results of a comparison.
 
-    text: what was translated; with `skipped_known` without known segments
+    text: the translated text; with `skipped_known` without known segments
     known: how much of the complete text each store holds
     no_comet: why COMET was not measured
     """

@@ -76,7 +76,7 @@ class Run:
 
 
 def machine(translator: Translator) -> str:
-    """What the translator computes on, as published figures must name it."""
+    """The machine of the translator, as published figures must name it."""
     device = translator.engine.device
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -93,9 +93,9 @@ def run_systems(
     watch: Watch = lambda translations, _name, _total: translations,
     languages: tuple[str, str] = ("de", "en"),
 ) -> list[Run]:
-    """Translate the sources with every system. `watch` sees the translations of a system as they come.
+    """Translate the sources with every system. `watch` gets the translations of a system one by one.
 
-    languages: of the text, which a large language model is told where it has no store that says so
+    languages: of the text, for a large language model without a store, which would name them
     """
     if directory is not None:
         check_names(systems)
@@ -126,7 +126,7 @@ def _run(
     if settings.split_sentences:
         signature += "|split:sentences"
     if memory and memory.config.cache and memory.config.cache.scope == "batch":
-        signature += f"|batch:{settings.batch_size}"  # sentences share what they find, so that it matters
+        signature += f"|batch:{settings.batch_size}"  # sentences share results, so the batch size matters
     made_from = {
         "signature": signature,
         "batch_size": settings.batch_size,
@@ -151,7 +151,7 @@ def _run(
 def _run_chat(
     translator: Translator, system: System, sources: Sequence[str], directory: Path | None, languages: tuple[str, str]
 ) -> Run:
-    """The same of a large language model. What it said is taken over where all that is known of it is the same."""
+    """The same for a large language model. Earlier answers are reused if all that is known of it is the same."""
     signature = chat_signature(translator, system)
     made_from: dict[str, object] = {
         "signature": signature,
@@ -179,7 +179,7 @@ def _translate(
     statistics = Statistics()
     call: Settings = {**how, **asdict(settings), "statistics": statistics}  # type: ignore[typeddict-item]
     warming: Settings = {**call, "statistics": Statistics()}
-    translator.translate(sources[:1], **warming)  # the first search and the first products are slower than others
+    translator.translate(sources[:1], **warming)  # the first search and the first products are slower
     started = time.perf_counter()
     found = list(watch(translator.stream(sources, **call), name, len(sources)))
     seconds = time.perf_counter() - started
@@ -196,7 +196,7 @@ def _translate(
 
 
 def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[list[str], Figures] | None:
-    """What an earlier run left, if it is whole and was made from the same."""
+    """The results of an earlier run, if they are complete and were made from the same inputs."""
     try:
         record = json.loads(_record_of(directory, name).read_text(encoding="utf-8"))
         hypotheses = list(read_lines(_hypotheses_of(directory, name), plain=True))
@@ -207,7 +207,7 @@ def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[
 
 
 def _keep(directory: Path, name: str, made_from: dict[str, object], hypotheses: list[str], figures: Figures) -> None:
-    """Write hypotheses first and their record last: what has a record is whole. No later run is made from {}."""
+    """Write hypotheses first and their record last: a run with a record is complete. No later run is made from {}."""
     text = _lines(hypotheses)
     publish_file(_hypotheses_of(directory, name), lambda file: file.write(text.encode()))
     record = {"made_from": made_from, "hypotheses": _digest(text), "figures": asdict(figures)}
@@ -228,7 +228,7 @@ def _lines(hypotheses: Sequence[str]) -> str:
 
 
 def _content(memory: Retrieval) -> dict[str, Any]:
-    """What of a memory its signature says in short."""
+    """The details of a memory that its signature shortens."""
     saved = memory.store.index.saved
     return {
         "store": memory.store.datastore.manifest.content,

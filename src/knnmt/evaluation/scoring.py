@@ -36,12 +36,12 @@ class Scores:
 
 
 def require_sacrebleu(target_language: str = "en") -> None:
-    """Raise what would be raised when everything is translated: sacrebleu is missing, or cannot score the language."""
+    """Raise an error before the translation if sacrebleu is missing, or cannot score the language."""
     _metrics(["-"], target_language)
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], target_language: str = "en") -> Scores:
-    """Corpus scores against one reference a segment. The language chooses the tokens of BLEU, as sacrebleu does."""
+    """Corpus scores with one reference per segment. The language chooses BLEU's tokenization, as in sacrebleu."""
     bleu, chrf = _metrics(references, target_language)
     _check_lengths(hypotheses, references)
     found = [
@@ -60,14 +60,14 @@ def compare(
     """Scores of every system's hypotheses, with intervals, and p-values against the first.
 
     The same resamples of segments serve all systems. Their seed is sacrebleu's own, 12345 unless the environment
-    variable SACREBLEU_SEED says otherwise; it stands in the signatures.
+    variable SACREBLEU_SEED says otherwise; the signatures contain it.
     """
     bleu_metric, chrf_metric = _metrics(references, target_language)
     for hypotheses in systems:
         _check_lengths(hypotheses, references)
     from sacrebleu.significance import PairedTest
 
-    # By numbers: names matter nothing to the test.
+    # Numbers serve as names, because the test does not use names.
     named = [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)]
     metrics = {"BLEU": bleu_metric, "chrF": chrf_metric}
     test = PairedTest(named, metrics, None, test_type="bs", n_samples=resamples)
@@ -83,16 +83,16 @@ def compare(
 
 
 def _p_values(metric: Any, systems: Sequence[Sequence[str]], resamples: int) -> list[float | None]:
-    """Of each system against the first, by the same resamples that give its interval.
+    """The p-values of each system against the first, by the same resamples that give its interval.
 
-    Not sacrebleu's: it forgets the sign of the resampled differences, and calls two equal systems different.
+    They are not sacrebleu's, which drops the sign of the resampled differences and calls two equal systems different.
     """
     of_systems = [_resampled(metric, hypotheses, resamples) for hypotheses in systems]
     return [None, *(Difference.of(scores - of_systems[0]).p_value for scores in of_systems[1:])]
 
 
 def _resampled(metric: Any, hypotheses: Sequence[str], resamples: int) -> Any:
-    """An array of the score of all segments, and of as many drawn by chance, the same for every system."""
+    """An array: the score of all segments, then of random draws of as many, the same draws for every system."""
     import numpy as np
 
     seed = int(os.environ.get("SACREBLEU_SEED", "12345"))
@@ -106,7 +106,7 @@ def _resampled(metric: Any, hypotheses: Sequence[str], resamples: int) -> Any:
 def resampled_scores(
     hypotheses: Sequence[str], references: Sequence[str], target_language: str = "en", resamples: int = RESAMPLES
 ) -> tuple[Any, Any]:
-    """BLEU and chrF, an array each: of all segments, then of `resamples` draws, which are the same for every system."""
+    """Arrays of BLEU and chrF: of all segments, then of `resamples` draws, which are the same for every system."""
     bleu, chrf = _metrics(references, target_language)
     _check_lengths(hypotheses, references)
     return _resampled(bleu, hypotheses, resamples), _resampled(chrf, hypotheses, resamples)
@@ -117,7 +117,7 @@ class Difference:
     """The difference of two systems, by a paired bootstrap.
 
     low, high: the 95 % interval of the resampled differences
-    p_value: the probability that chance alone makes one as large
+    p_value: the probability that chance alone makes a difference as large
     """
 
     value: float
@@ -146,7 +146,7 @@ def _metrics(references: Sequence[str], target_language: str) -> tuple[Any, Any]
     language = target_language.replace("_", "-").partition("-")[0].lower()
     try:
         return BLEU(references=[list(references)], trg_lang=language), CHRF(references=[list(references)])
-    except (ImportError, RuntimeError) as error:  # Japanese and Korean need packages that it does not bring
+    except (ImportError, RuntimeError) as error:  # Japanese and Korean need more packages
         raise SettingError(
             f"sacrebleu cannot score the language {language!r}: {' '.join(str(error).split())}"
         ) from error

@@ -1,4 +1,4 @@
-"""The text of an evaluation: sources with references, the chosen half, and what was left out."""
+"""The text of an evaluation: sources with references, the chosen half, and the segments left out."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class EvaluationText:
 
     @property
     def sources(self) -> list[str]:
-        """What is translated."""
+        """The texts to translate."""
         return [segment.source for segment in self.segments]
 
     @property
     def references(self) -> list[str]:
-        """What it is compared with."""
+        """The texts to compare the translations with."""
         return [segment.target for segment in self.segments]
 
     def without(self, numbers: Iterable[int], reason: str) -> EvaluationText:
@@ -58,7 +58,7 @@ class EvaluationText:
 
 
 def read_text(source: Path, reference: Path, config: ReadingConfig, half: Half = "all") -> EvaluationText:
-    """Two text files, line by line; which one is the source is said, whatever their names end in."""
+    """Two text files, line by line. The arguments say which one is the source, whatever the file names end in."""
     report = ReadingReport()
     with open_stream(source) as sources, open_stream(reference) as references:
         for path, stream in ((source, sources), (reference, references)):
@@ -74,7 +74,7 @@ def read_pairs(memory: Path, config: ReadingConfig, half: Half = "all") -> Evalu
 
 
 def given_pairs(pairs: Iterable[SegmentPair], half: Half = "all") -> EvaluationText:
-    """Pairs that somebody has, whose targets are the references."""
+    """Pairs given by the caller, whose targets are the references."""
     return _half_of(list(pairs), "the given pairs", half, ReadingReport())
 
 

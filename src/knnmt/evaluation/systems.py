@@ -15,7 +15,7 @@ from knnmt.retrieval.settings import RetrievalSettings, parsed, spelled
 BASE = "base"
 DESCRIPTION = "[NAME=]STORE[,SETTING=VALUE]..."  # how the command line asks for a system
 CHAT = "NAME=URL,model=MODEL[,store=STORE,examples=N]"  # or, of `evaluate`, for a large language model
-_MAX_NAME_BYTES = 200  # bytes; file systems take 255, and what a file is called ends in more than the name
+_MAX_NAME_BYTES = 200  # bytes; file systems take 255, and file names add an ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class System:
 
 def with_store(datastore: Path) -> System:
     """The model with a store, under the name of the store's directory; `base` always names the model alone."""
-    # A link keeps its own name; only what has none, such as `.`, is looked up.
+    # A link keeps its own name. Only a path without a name, such as `.`, is resolved.
     name = datastore.name if datastore.name not in ("", "..") else datastore.resolve().name
     return System(f"{name}.store" if name == BASE else name, datastore)
 
@@ -96,7 +96,7 @@ def _parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System
 
 
 def gather_systems(datastores: Sequence[Path], described: Sequence[str | System], base: bool = True) -> list[System]:
-    """Stores, then other systems, also as the command line writes them; with `base`, the model alone before all."""
+    """Stores, then other systems, also as the command line writes them; with `base`, the model alone comes first."""
     systems = [*map(with_store, datastores)]
     systems += [each if isinstance(each, System) else parse_system(each) for each in described]
     if base:
@@ -113,7 +113,7 @@ def _is_alone(system: System) -> bool:
 
 
 def check_names(systems: Sequence[System]) -> None:
-    """Refuse two systems of one name, and names that cannot be a file's."""
+    """Refuse two systems with the same name, and names that a file cannot have."""
     names = [system.name for system in systems]
     for name in names:
         if names.count(name) > 1:

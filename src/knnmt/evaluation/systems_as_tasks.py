@@ -73,7 +73,7 @@ def run_system(task: SystemTask, system: System) -> SystemDone:
 def _translator(
     model: str, device: str, dtype: str, threads: int, source_lang: str | None, target_lang: str | None
 ) -> Translator:
-    """The model, loaded once a process."""
+    """The model, loaded once per process."""
     return Translator(
         model, device=device, dtype=dtype, threads=threads, source_lang=source_lang, target_lang=target_lang
     )
@@ -90,11 +90,11 @@ def run_systems_on(
     of_text: tuple[str, str],
     tell: Callable[[str], None],
 ) -> tuple[list[Run], str]:
-    """As `run_systems`, by workers of a cluster; and what these compute on.
+    """As `run_systems`, by workers of a cluster; also returns the machines of the workers.
 
-    translator: the driver's, whose model and number format all workers have
-    languages: that it was told, if any; of_text: those of the text, for large language models, which the driver asks
-    tell: hears of each system when it is done
+    translator: the driver's; all workers have its model and number format
+    languages: those it was given, if any; of_text: those of the text, for large language models, which the driver asks
+    tell: is called for each finished system
     """
     engine, gpus = translator.engine, gpus_for(cluster, translator.engine)
     task = SystemTask(

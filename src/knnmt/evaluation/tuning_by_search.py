@@ -31,7 +31,7 @@ _BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Settings, None for the model alone, with BLEU of some text translated with them, and the searches saved."""
+    """Settings, None for the model alone, with BLEU of text translated with them, and the share of searches saved."""
 
     config: RetrievalConfig | None
     bleu: float
@@ -39,7 +39,7 @@ class Scored:
 
 
 class _RecordingRetrieval(BatchRetrieval):
-    """Retrieval of a batch that keeps every state that it is asked with, by sentence and step."""
+    """Retrieval of a batch that records every query state, by sentence and step."""
 
     def __init__(self, retrieval: Retrieval, sentences: int) -> None:
         super().__init__([retrieval] * sentences)
@@ -59,7 +59,7 @@ class _RecordingRetrieval(BatchRetrieval):
 def beam_states(
     translator: Translator, opened: OpenStore, config: RetrievalConfig, sources: Iterable[str]
 ) -> DecodedStates:
-    """The states that beam search of these sources goes through with these settings. Sources too long are left out."""
+    """The states of a beam search over these sources with these settings. Sources that are too long are left out."""
     engine = translator.engine
     decoding = translator.decoding(beam=BEAM)
     retrieval = Retrieval(opened, replace(config, cache=None))
@@ -86,9 +86,9 @@ def score(
     configs: Iterable[RetrievalConfig | None],
     own: Mapping[str, Any] | None = None,
 ) -> Iterator[Scored]:
-    """BLEU of the pairs' targets with each of several settings, as each is translated; None is the model alone.
+    """BLEU against the pairs' targets with each of several settings, one by one; None is the model alone.
 
-    own: names of a combiner and a gate of one's own
+    own: names of your own combiner and gate
     """
     references = [pair.target for pair in pairs]
     language = translator.memories.open(datastore).opened.datastore.manifest.target_language
@@ -110,9 +110,9 @@ def confirmed_cache(
     trade_offs: Sequence[CacheTradeOff],
     most_lost: float,
 ) -> CacheTradeOff | None:
-    """The largest τ, of rising ones, with which BLEU is at most `most_lost` below that without a cache; None for none.
+    """The largest of rising τ with which BLEU is at most `most_lost` below BLEU without a cache; None if there is none.
 
-    scores: translates with settings and scores; from the largest τ down it is asked until one holds
+    scores: translates with settings and scores; it is called from the largest τ down until one is good enough
     """
     if not trade_offs:
         return None

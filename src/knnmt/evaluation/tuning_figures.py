@@ -20,7 +20,7 @@ def draw_tuning(
     searches: Sequence[SearchTradeOff],
     limit: float,
 ) -> list[Path]:
-    """Write STEM.png and STEM.svg, a panel for everything that there is; `limit` is drawn where a loss has one."""
+    """Write STEM.png and STEM.svg, with a panel for each given result; `limit` is drawn if a loss has a limit."""
     panels = [each for each in (tuned, caches, dims, searches) if each]
     figure = new_figure(4.6 * max(1, len(panels)), 3.6)
     axes = iter(figure.subplots(1, max(1, len(panels)), squeeze=False)[0])

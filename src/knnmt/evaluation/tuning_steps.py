@@ -33,8 +33,8 @@ from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memory
 from knnmt.translator.translator import Translator
 
-CACHE_PAIRS = 40  # whose beams show what a cache does
-_MAX_CONFIRMED = 3  # of the settings that are best by likelihood, beside the present ones
+CACHE_PAIRS = 40  # pairs whose beams show the effect of a cache
+_MAX_CONFIRMED = 3  # of the best settings by likelihood, beside the present ones
 Tell = Callable[[str], None]
 
 
@@ -84,7 +84,7 @@ class StoreTuning:
         bars: Bars = no_bars,
         before_whole: Callable[[], None] = lambda: None,
     ) -> None:
-        """before_whole: called where the whole store is going to be searched"""
+        """before_whole: called before the whole store is searched"""
         self._translator, self._memory, self._text = translator, memory, text
         self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
         self._store = memory.opened.datastore.path
@@ -106,18 +106,18 @@ class StoreTuning:
                 found = memory.resolve(settings)
             except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
                 return None
-            # Of a gate's λ, and of what another search finds, there are no losses here.
+            # There are no losses here for a gate's λ, or for the results of another search.
             return found if found.gate is None and self._searches(found) else None
 
         self._before = known(asked)
-        self._default_compares = known(RetrievalSettings()) is not None  # else it has no loss to compare with
+        self._default_compares = known(RetrievalSettings()) is not None  # otherwise it has no loss to compare with
         self._development = self._search(passed)
         self._positions = self._development.positions()
         self._reported: Positions | None = None
 
     @property
     def reported(self) -> Positions | None:
-        """The positions of the reported pairs; None where there are no pairs to report."""
+        """The positions of the reported pairs; None if there are no pairs to report."""
         if self._reported is None and self._text.reported:
             found = self._development
             if self._text.reported != self._text.tuning:
@@ -142,7 +142,7 @@ class StoreTuning:
             return searched(engine, opened, passed, self._way, progress=lambda rows: progress(rows, len(passed)))
 
     def _choose_search(self, passed: Development) -> SearchChoice | None:
-        """How the store is searched, by what each way loses of some of the text; None where it has no choice."""
+        """The kind of search, by the loss of each kind on some of the text; None if there is no choice."""
         with self._bars("comparing searches", "ways") as progress:
             choice = choose_search(self._translator.engine, self._memory.opened, passed, progress=progress)
         if choice is not None:
@@ -150,16 +150,16 @@ class StoreTuning:
         return choice
 
     def choose(self) -> TuningResult:
-        """The settings that fit best, by what the configuration says; nothing is saved yet."""
+        """The settings that fit best, according to the configuration; nothing is saved yet."""
         config, compared = self._config, None
         tuned = self._by_likelihood()
         if config.method == "bleu":
             temperature = tuned.fixed.fixed.temperature if config.temperature is None else config.temperature
-            # The paper's way; what was there takes part where it could lose its place.
+            # The paper's method. The present settings take part if they could be replaced.
             present = self._present() if config.may_become_default else []
             main, stays = self._by_bleu([*paper_grid(temperature), *present])
         elif config.confirm:
-            # Those that were found with fixed λ have no part in it: they harm text of other kinds.
+            # Settings with fixed λ take no part: they harm text of other kinds.
             few = [each.fading for each in sorted(tuned.tried, key=lambda each: each.fading_loss)[:_MAX_CONFIRMED]]
             other = [] if self._other_search is None else [self._other_search]
             main, stays = self._by_bleu(list(dict.fromkeys([tuned.fading.fading, *few, *self._present(), *other])))
@@ -167,7 +167,7 @@ class StoreTuning:
             main, compared = self._unless_worse(tuned.fading.fading)
             stays = compared is not None and not compared.improves
         fixed = tuned.fixed.fixed if config.method == "likelihood" else None
-        # What a cache loses is computed with the weights that knnmt gives.
+        # The loss by a cache is computed with the weights of knnmt's own combiner.
         caches, cached = ([], None) if self._way is not None or config.own_parts else self._cache(main)
         opened, development, most_lost = self._memory.opened, self._development, config.cache_loss
         dims = advise_on_keys(opened, development, main.k, most_lost, self._tell) if config.dims else []
@@ -200,16 +200,16 @@ class StoreTuning:
 
     @property
     def _other_search(self) -> RetrievalConfig | None:
-        """The best settings for the whole store, where the text decided for search by segment."""
+        """The best settings for the whole store, if the text decided for search by segment."""
         return self.choice.whole.tuned.fading.fading if self.choice is not None and self._chose_segments else None
 
     def _main_name(self, main: RetrievalConfig) -> str:
-        """What settings are saved as: those that the text decided for by segment stand beside those of the store."""
+        """The name for settings. If the text decided for segments, they are saved beside those for the whole store."""
         name = self._config.names[0]
         return segments_name(name) if self._chose_segments and main.segments is not None else name
 
     def _by_likelihood(self) -> Tuned:
-        """The best of each k."""
+        """The best settings for each k."""
         way, positions = self._way, self._positions
         how = f"by {self._memory.opened.index.description}"
         if isinstance(way, FastConfig):
@@ -231,7 +231,7 @@ class StoreTuning:
         return tuned
 
     def _unless_worse(self, tuned: RetrievalConfig) -> tuple[RetrievalConfig, Compared | None]:
-        """Tuned settings, or those that were there if these lose no more; and what both lose."""
+        """The tuned settings, or the earlier ones if these lose no more; and the losses of both."""
         if self._before is None:
             return tuned, None
         compared = Compared.of(self._before, tuned, self._positions, self.reported)
@@ -243,7 +243,7 @@ class StoreTuning:
         return [] if self._before is None else [replace(self._before, cache=None)]
 
     def _by_bleu(self, configs: Sequence[RetrievalConfig]) -> tuple[RetrievalConfig, bool]:
-        """The settings with the best BLEU, and whether they were there."""
+        """The settings with the best BLEU, and whether they are the earlier ones."""
         scored = min(self._config.scored_pairs, len(self._text.tuning))
         self._tell(f"confirming  on {scored:,} of the tuning pairs")
         scores = [each.bleu for each in self._score(self._text.tuning, configs)]
@@ -253,11 +253,11 @@ class StoreTuning:
         return best, stays
 
     def _score(self, pairs: Sequence[SegmentPair], configs: Sequence[RetrievalConfig | None]) -> list[Scored]:
-        """Translate a sample with each."""
+        """Translate a sample with each of the settings, and score it."""
         some = spread(pairs, self._config.scored_pairs)
         scored: list[Scored] = []
         with self._bars("BLEU", "settings") as progress, warnings.catch_warnings():
-            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
+            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, which the score counts anyway
             progress(0, len(configs))
             for each in score(self._translator, self._store, some, configs, self._config.own_parts):
                 name = each.config.signature() if each.config else "the model alone"
@@ -267,7 +267,7 @@ class StoreTuning:
         return scored
 
     def _cache(self, config: RetrievalConfig) -> tuple[list[CacheTradeOff], RetrievalConfig | None]:
-        """What ever larger τ do, and the settings with the one chosen, if any is worth it."""
+        """The effect of larger and larger τ, and the settings with the chosen τ, if one is worth it."""
         opened, engine = self._memory.opened, self._translator.engine
         most_lost, most_bleu = self._config.cache_loss, self._config.most_bleu_lost
         some = spread(self._text.tuning, CACHE_PAIRS)
@@ -300,14 +300,14 @@ class StoreTuning:
         return offs, replace(config, cache=CacheConfig(chosen.threshold))
 
     def report(self, found: TuningResult) -> dict[str, float]:
-        """Losses of pairs that had no part in the choice; BLEU, too, where it is asked for.
+        """The losses on pairs that had no part in the choice; also BLEU, on request.
 
-        There are no losses with parts of one's own: they are computed with the weights that knnmt gives.
+        There are no losses with your own parts, because losses are computed with the weights of knnmt's own combiner.
         """
         if self.reported is None:
             return {}
         rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **found.profiles}
-        # Of another way to search there are no losses: its neighbours were not looked for.
+        # There are no losses for another kind of search: its neighbours were not searched.
         rows = {name: config for name, config in rows.items() if name == "alone" or (config and self._searches(config))}
         losses: dict[str, float] = {}
         if not self._config.own_parts:
@@ -325,13 +325,13 @@ class StoreTuning:
         return losses
 
     def _searches(self, config: RetrievalConfig) -> bool:
-        """Whether settings search as the positions were searched."""
+        """Whether settings use the same search as the positions."""
         fast = isinstance(self._way, FastConfig)
         return isinstance(config.way, FastConfig) if fast else config.way == self._way
 
     def save(self, found: TuningResult) -> None:
-        """Keep the profiles with the store; those of an earlier tuning that have no successor go. What was there and is
-        no worse stays the default.
+        """Save the profiles with the store. Profiles of an earlier tuning without a successor are removed. Earlier
+        settings that are no worse stay the default.
         """
         names = self._config.names
         profiles: dict[str, Profile | None] = dict.fromkeys(names)
@@ -340,10 +340,10 @@ class StoreTuning:
             if not self._searches(config) and self.choice is not None:
                 profiles[name] = Profile(config, "likelihood", self.choice.pairs, self.choice.whole.loss)
                 continue
-            by_bleu = self._config.scores and name != names[1]  # it never has the last word on the fixed λ
+            by_bleu = self._config.scores and name != names[1]  # BLEU never decides the profile with the fixed λ
             scored = min(self._config.scored_pairs, len(self._text.tuning))
             method, pairs = ("bleu", scored) if by_bleu else ("likelihood", self._development.pairs)
-            # A cache does nothing to forced text, and other weights have other losses, so of these there are none.
+            # A cache does not affect forced text, and other weights have other losses, so there is no loss for these.
             loss = None if config.cache or self._config.own_parts else self._positions.loss(config)
             profiles[name] = Profile(config, method, pairs, loss)
         if found.default:
@@ -351,7 +351,7 @@ class StoreTuning:
         elif self._config.may_become_default:
             default = default_profile(self._store) or ESTIMATED
             if default == main:
-                del profiles[default]  # with the cache that it may have
+                del profiles[default]  # with its cache, if any
             fate = f"{default} stays its default"
         elif self._config.own_parts:
             own = "".join(f" --{part} {name}" for part, name in self._config.own_parts.items())
@@ -363,11 +363,11 @@ class StoreTuning:
         self._tell(f"saved       profiles {', '.join(saved)} with {self._store}; {fate}")
 
     def measure_certainty(self) -> None:
-        """Translate some of the reported pairs with what is the store's default now, and keep how sure such
-        translations are.
+        """Translate some of the reported pairs with the store's present default, and save the certainty of such
+        translations.
         """
         pairs = spread(self._text.reported or self._text.tuning, self._config.scored_pairs)
-        forget_certainty(self._store)  # which may be damaged
+        forget_certainty(self._store)  # it may be damaged
         with self._bars("certainty", "pairs translated") as progress:
             found = measure_certainty(self._translator, self._store, pairs, lambda done: progress(done, len(pairs)))
         if found is None:

@@ -65,9 +65,9 @@ def cache_trade_offs(
     config: RetrievalConfig,
     thresholds: Sequence[float] | None = None,
 ) -> list[CacheTradeOff]:
-    """What rising τ do; by default such that from a few up to most of the states have an earlier one within.
+    """The effect of rising τ. By default, from a few up to most of the states have an earlier state within τ.
 
-    config: the other settings; a cache among them is passed over
+    config: the other settings; a cache among them is ignored
     """
     if not len(decoded.states):
         return []
@@ -82,7 +82,7 @@ def cache_trade_offs(
     losses = torch.zeros(len(asked), dtype=torch.double)
     for rows in torch.split(torch.arange(len(queries)), _ROWS):
         base = engine.log_probabilities(decoded.states[rows].to(engine.device, engine.dtype)).exp()
-        for number, other in enumerate(borrowed):  # rows that searched lose too: λ knows the sentence so far
+        for number, other in enumerate(borrowed):  # rows that searched also lose: λ depends on the sentence so far
             losses[number] += divergence(base, _rows(own, rows), _rows(other, rows)).sum().cpu()
     every = torch.arange(len(queries))
     return [
@@ -97,7 +97,7 @@ def cache_trade_offs(
 
 
 def largest_threshold(trade_offs: Sequence[CacheTradeOff], limit: float) -> CacheTradeOff | None:
-    """The last of rising τ before one loses more than `limit` nats a row; None where the first does, or none save."""
+    """The last of rising τ before one loses more than `limit` nats per row; None if the first does, or none saves."""
     chosen = None
     for each in trade_offs:
         if each.loss > limit:
@@ -107,10 +107,9 @@ def largest_threshold(trade_offs: Sequence[CacheTradeOff], limit: float) -> Cach
 
 
 def simulate(decoded: DecodedStates, queries: Tensor, thresholds: Sequence[float]) -> Tensor:
-    """For each τ, the row that each row takes its neighbours from, (thresholds, rows); its own where it searches.
+    """For each τ, the row that each row takes its neighbours from, (thresholds, rows); itself if it searches.
 
-    queries (rows, dim) are what is compared. Rows of one step cannot borrow from each other; only those that searched
-    are kept.
+    queries (rows, dim) are compared. Rows of one step cannot borrow from each other; only rows that searched are kept.
     """
     asked = np.tile(np.arange(len(queries)), (len(thresholds), 1))
     limits = np.array(thresholds)[:, None]
@@ -127,7 +126,7 @@ def simulate(decoded: DecodedStates, queries: Tensor, thresholds: Sequence[float
 
 
 def usual_thresholds(decoded: DecodedStates, queries: Tensor) -> list[float]:
-    """Quantiles of the distance from a state to the nearest one of an earlier step of its sentence, rising."""
+    """Rising quantiles of the distance from a state to the nearest state of an earlier step of its sentence."""
     nearest = [
         distances[begin:end, :begin].min(1)
         for _, distances, starts in _sentences(decoded, queries)
@@ -137,11 +136,11 @@ def usual_thresholds(decoded: DecodedStates, queries: Tensor) -> list[float]:
 
 
 def _sentences(decoded: DecodedStates, queries: Tensor) -> Iterator[tuple[int, Array, list[int]]]:
-    """Of each sentence its first row, the Euclidean distances between its states, and where its steps begin and end."""
+    """For each sentence: its first row, the Euclidean distances between its states, and the limits of its steps."""
     first = 0
     for length in torch.bincount(decoded.sentences).tolist():
         states = queries[first : first + length].cpu()
-        # Not by matrix products: those would see equal states a little apart.
+        # Without matrix products, which would give equal states a small distance.
         distances = torch.cdist(states, states, compute_mode="donot_use_mm_for_euclid_dist").numpy()
         widths = torch.bincount(decoded.steps[first : first + length]).tolist()
         yield first, distances, [0, *accumulate(widths)]
@@ -151,7 +150,7 @@ def _sentences(decoded: DecodedStates, queries: Tensor) -> Iterator[tuple[int, A
 def divergence(base: Tensor, own: Mixture, other: Mixture) -> Tensor:
     """The Kullback-Leibler divergence of one mixture (equation 3) from another with the same model, (rows,) float64.
 
-    base (rows, vocabulary), the model's probabilities; a mixture is tokens and shares (rows, k), and λ (rows,)
+    base (rows, vocabulary), the model's probabilities; a mixture has tokens and shares (rows, k), and λ (rows,)
     """
     tokens = torch.cat([own[0], other[0]], 1)
     same = (tokens[:, :, None] == tokens[:, None, :]).double()
@@ -164,7 +163,7 @@ def divergence(base: Tensor, own: Mixture, other: Mixture) -> Tensor:
 
     p = mixed(own[1], slice(0, k), own[2])
     q = mixed(other[1], slice(k, None), other[2])
-    times = same.sum(-1)  # that a token is listed
+    times = same.sum(-1)  # how often each token is listed
     listed = (p * (p.clamp(min=1e-30) / q.clamp(min=1e-30)).log() / times).sum(1)
     rest = (1 - (of_model / times).sum(1)).clamp(min=0)
     keeps, other_keeps = 1 - own[2].double(), 1 - other[2].double()
@@ -185,7 +184,7 @@ def _rows(mixture: Mixture, rows: Tensor) -> Mixture:
 
 
 def _so_far(decoded: DecodedStates, nearest_sq: Tensor) -> SentenceSoFar:
-    """What decoding knows of a row's sentence, the beams of a step taken together."""
+    """What decoding knows of a row's sentence, for the beams of a step together."""
     parts: list[SentenceSoFar] = []
     lengths = torch.bincount(decoded.sentences).tolist()
     for steps, of_sentence in zip(torch.split(decoded.steps, lengths), torch.split(nearest_sq, lengths), strict=True):

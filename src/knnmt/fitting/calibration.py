@@ -29,8 +29,8 @@ DEFAULT_K = 8
 _TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0)  # times the spread of the neighbours' distances
 _FIXED_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _QUANTILES = 20
-_MAX_SENTENCES_AT_OPENING = 50  # asked by a store that nothing was estimated for, whenever it is opened
-_MAX_CHANGE = 0.1  # of a store's entries: so many more or fewer, and it is asked again
+_MAX_SENTENCES_AT_OPENING = 50  # for estimates when a store without saved ones is opened
+_MAX_CHANGE = 0.1  # if more than this part of a store's entries came or went, it is estimated again
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +61,30 @@ class Calibration:
         return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.fading, segments=self.segments)
 
     def nearest_distance(self, quantile: float) -> float:
-        """The Euclidean distance that the given part of new states, 0 to 1, have an entry within."""
+        """The Euclidean distance within which the given part of new states, 0 to 1, have an entry."""
         place = quantile * (len(self.nearest_distances) - 1)
         low = min(int(place), len(self.nearest_distances) - 2)
         near, far = self.nearest_distances[low : low + 2]
         return near + (far - near) * (place - low)
 
     def save(self, path: Path) -> None:
-        """Remember it with the store."""
+        """Save it with the store."""
         write_settings(path, **{SECTION if self.segments is None else BY_SEGMENT: asdict(self)})
 
     @classmethod
     def unknown(cls, segments: int | None = None) -> Calibration:
-        """Of a store that has nothing to compare with: trust it only where it has the very same state."""
+        """For a store that has nothing to compare with: trust it only if it has the very same state."""
         return cls(DEFAULT_K, 1.0, 0.5, 0.9, Fading(1.0, 0.1, 1.0, 0.1), (0.0,) * (_QUANTILES + 1), 0, segments)
 
     @classmethod
     def of(cls, path: Path, by_segment: bool = False) -> Calibration | None:
-        """What was remembered with a store for search of the whole of it, or by segment, or None."""
+        """The calibration saved with a store, for search of the whole store or by segment; None if there is none."""
         section = read_settings(path).get(BY_SEGMENT if by_segment else SECTION)
         if section is None:
             return None
         try:
             known = as_record(cls, section)
-            known.config(), known.config(fading=False), known.nearest_distance(0.5)  # or they fail where they are used
+            known.config(), known.config(fading=False), known.nearest_distance(0.5)  # otherwise they fail when used
             check((known.segments is not None) == by_segment, f"segments cannot be {known.segments} there")
         except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
@@ -97,10 +97,10 @@ class Calibration:
 def calibrate(
     held_out: HeldOutQueries, found: Found, engine: Engine[State], segments: int | None = None
 ) -> Calibration | None:
-    """Estimate the settings that fit a store from what its held-out queries found; None where they found nothing.
+    """Estimate the settings that fit a store from the results of its held-out queries; None if they found nothing.
 
     The queries must be the model's own states, not reduced ones.
-    segments: how many each was searched in; None for the whole store
+    segments: the number of segments in which each was searched; None for the whole store
     """
     present = found[1][:, 0] >= 0
     if not bool(present.any()):
@@ -126,13 +126,13 @@ def calibrate(
 def calibrate_by_segment(
     store: Snapshot, engine: Engine[State], segments: int, sentences: int = SENTENCES
 ) -> Calibration | None:
-    """The same for search by segment: what a sentence costs does not grow with the store, which needs no index."""
+    """The same for search by segment: the cost of a sentence does not grow with the store, which needs no index."""
     held_out = sample(store.index.entries, sentences)
     return calibrate(held_out, held_out.search_by_segment(store, segments, DEFAULT_K), engine, segments)
 
 
 class Estimates:
-    """The estimates for an open store: those saved with it, or else from a few of its sentences, at the first use."""
+    """The estimates for an open store: those saved with it, or new ones from a few sentences at the first use."""
 
     def __init__(self, opened: OpenStore, engine: Engine[State]) -> None:
         self._store, self._engine = opened.snapshot, engine
@@ -140,7 +140,7 @@ class Estimates:
         self._entries = self._store.datastore.manifest.live_entries
 
     def following(self, opened: OpenStore) -> Estimates:
-        """Those of the store as it is now. What was estimated stays until the store has changed by much: else each
+        """The estimates for the present store. Earlier estimates stay until the store has changed much: otherwise each
         correction would make the next text wait for new estimates.
         """
         later = copy(self)
@@ -158,7 +158,7 @@ class Estimates:
         if self._saved is not None:
             return self._saved
         if self._store.projection is not None:
-            return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
+            return Calibration.unknown()  # an estimate needs the model's states, but the keys are reduced
         held_out = sample(self._store.index.entries, _MAX_SENTENCES_AT_OPENING)
         found = held_out.search(self._store.index, DEFAULT_K)
         return calibrate(held_out, found, self._engine) or Calibration.unknown()

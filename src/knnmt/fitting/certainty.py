@@ -22,9 +22,9 @@ from knnmt.records import as_record
 
 SECTION = "certainty"  # of a store's settings
 VERSION = 1
-MIN_PAIRS = 20  # that a fit says anything from
+MIN_PAIRS = 20  # the fewest pairs for a useful fit
 _STEPS = 50  # of Newton's method, which needs about six
-_TOWARDS_FLAT = 1e-3  # keeps the slope finite where few pairs are parted without an overlap
+_TOWARDS_FLAT = 1e-3  # keeps the slope finite if few pairs are separated without an overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Certainty:
         return round(100 * (0.5 + 0.5 * math.tanh(odds / 2)))
 
     def holds_for(self, config: RetrievalConfig) -> bool:
-        """Whether it was measured with these settings. A cache changes little, and does not count."""
+        """Whether it was measured with these settings. A cache changes little and is ignored."""
         return replace(config, cache=None) == self.config
 
     def save(self, path: Path) -> None:
@@ -61,12 +61,12 @@ class Certainty:
         write_settings(path, **self.section())
 
     def section(self) -> dict[str, Any]:
-        """What is written into a store's settings."""
+        """The section for a store's settings."""
         return {SECTION: asdict(self)}
 
     @classmethod
     def of_store(cls, path: Path) -> Certainty | None:
-        """What is kept with a store; None where nothing is, or another version of knnmt has written it."""
+        """The certainty saved with a store; None if there is none, or if another version of knnmt wrote it."""
         section = read_settings(path).get(SECTION)
         if section is None or (isinstance(section, dict) and section.get("version") != VERSION):
             return None
@@ -80,7 +80,7 @@ class Certainty:
 
 
 def forget_certainty(path: Path) -> None:
-    """Take away what is kept with a store, whatever it is."""
+    """Remove the certainty saved with a store, even if it is damaged."""
     if read_settings(path).get(SECTION) is not None:
         write_settings(path, **{SECTION: None})
 
@@ -88,9 +88,9 @@ def forget_certainty(path: Path) -> None:
 def fit_certainty(
     mean_log_probabilities: Sequence[float], likenesses: Sequence[float], config: RetrievalConfig
 ) -> Certainty | None:
-    """The line that makes the observed likenesses, 0 to 100, most likely; None where there are too few.
+    """The line that makes the observed likenesses, 0 to 100, most likely; None if there are too few.
 
-    It is the logistic regression whose targets are parts of a whole instead of yes and no.
+    It is a logistic regression whose targets are fractions instead of yes and no.
     """
     scores, parts = np.asarray(mean_log_probabilities, np.float64), np.asarray(likenesses, np.float64) / 100
     usable = np.isfinite(scores)
@@ -109,7 +109,7 @@ def fit_certainty(
         weights -= step
         if np.abs(step).max() < 1e-9:
             break
-    if weights[1] < 0:  # the model is no judge of these: what is expected is the mean
+    if weights[1] < 0:  # the model cannot judge these: expect the mean
         mean = min(max(parts.mean(), 1e-3), 1 - 1e-3)
         weights = np.array([math.log(mean / (1 - mean)), 0.0])
     slope = float(weights[1] / spread)

@@ -121,7 +121,7 @@ def settings_by_segment(path: Path) -> bool:
 
 
 def _make_ready(stores: Sequence[Datastore], model: str | Path | Engine[Any] | None, bars: Bars) -> None:
-    """Settings, and an index where one is used. All are of one model."""
+    """Make settings, and an index if one is used. All stores are of one model."""
     from knnmt.fitting.index_preparation import make_ready  # which brings PyTorch
 
     engine = engine_of(stores[0].manifest, model)
@@ -131,7 +131,7 @@ def _make_ready(stores: Sequence[Datastore], model: str | Path | Engine[Any] | N
 
 
 def engine_of(manifest: Manifest, model: str | Path | Engine[Any] | None = None) -> Engine[Any]:
-    """The model that a store was built with, loaded on the CPU unless it is loaded already."""
+    """The model that a store was built with; it is loaded on the CPU unless it is already loaded."""
     from knnmt.engine.loading import load_engine
 
     if model is not None and not isinstance(model, str | Path):

@@ -28,12 +28,12 @@ _ROWS = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CombinerRows:
-    """Every position of some pairs, sentence by sentence, on the CPU. It is `Seen` of all of them.
+    """Every position of some pairs, sentence by sentence, on the CPU. It is `Seen` for all of them.
 
-    tokens: -1 where there is no neighbour; ids: of the neighbours
+    tokens: -1 if there is no neighbour; ids: of the neighbours
     targets: (rows,), the text's own tokens; base: (rows,), the model's log-probabilities of these
     sentences: (rows,), counted from 0
-    counted: which of both kinds of counts the weights take in
+    counted: which of both kinds of counts the weights include
     """
 
     distances_sq: Tensor
@@ -56,7 +56,7 @@ class CombinerRows:
 
     @property
     def keys(self) -> Tensor:
-        """(rows, k, d), read when asked for: of a whole text they would be large."""
+        """(rows, k, d), read on demand: for a whole text they would be large."""
         ids = self.ids.flatten()
         keys = torch.zeros((len(ids), self.entries.dim))
         there = (ids >= 0).nonzero()[:, 0]
@@ -91,7 +91,7 @@ class CombinerRows:
         return replace(self, **fewer, both_counts=(counts, repeats))
 
     def positions(self) -> Positions:
-        """What likelihoods of other settings are made from."""
+        """The positions, for likelihoods with other settings."""
         return Positions(self.base.double().exp(), self.distances_sq, self.matches, self.sentences, self.both_counts)
 
 
@@ -109,8 +109,8 @@ def collect_rows(
 ) -> CombinerRows:
     """Force the pairs that fit the model through it, and find the k nearest entries of every position.
 
-    segments: in so many of each sentence, or None for the whole store
-    `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
+    segments: search each sentence in this many segments; None for the whole store
+    `progress` is called with the numbers of pairs and positions done; each counts twice: forced, searched.
     """
     store = opened.datastore
     if not store.manifest.live_entries:
@@ -123,7 +123,7 @@ def collect_rows(
     passed = Development(
         states=queries,
         tokens=forced.targets,
-        base=torch.zeros(rows, dtype=torch.float64),  # which is made below, with the rest that the model says
+        base=torch.zeros(rows, dtype=torch.float64),  # computed below, with the model's other outputs
         neighbours=Neighbours.none(rows, 1, torch.device("cpu")),
         log_counts=(None, None),
         sentences=forced.sentences,

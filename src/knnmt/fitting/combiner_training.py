@@ -1,8 +1,8 @@
 """Training a combiner on kept rows, by -log((1 - λ) p_NMT + λ p_kNN) of held-out text.
 
-Settings as published (`../retrieval/trained/networks.py` names the papers): Adam, clipped gradients, batches of 32
-sentences, at most 5,000 updates, half the rate where the validation loss stays. Label smoothing of 0.001, which needs
-every token of the vocabulary, is left out. Robust kNN-MT is trained with noise (`disturbed`).
+The settings are as published (`../retrieval/trained/networks.py` names the papers): Adam, clipped gradients, batches of
+32 sentences, at most 5,000 updates, half the rate if the validation loss does not improve. Label smoothing of 0.001 is
+left out, because it needs every token of the vocabulary. Robust kNN-MT is trained with noise (`disturbed`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from knnmt.retrieval.trained.networks import NETWORKS, CombinerNetwork, Robust
 
 _BETAS = (0.9, 0.98)
 _NEVER = -1e30
-_JUDGED_ROWS = 4096  # at once
+_JUDGED_ROWS = 4096  # rows whose loss is computed together
 KEY_NOISE = 0.01  # of Robust kNN-MT, in every dimension of a key
 NOISE_UPDATES = 1000  # after which a pseudo-neighbour is 1/e as probable
 
@@ -54,13 +54,13 @@ class CombinerConfig:
 
     @property
     def usual_k(self) -> int:
-        """Neighbours that the method was published with."""
+        """The number of neighbours in the method's paper."""
         return NETWORKS[self.method].usual_k
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The validation loss after so many updates."""
+    """The validation loss after a number of updates."""
 
     updates: int
     validation: float
@@ -74,7 +74,7 @@ class CombinerTraining:
     fading: RetrievalConfig
 
     def losses(self, rows: CombinerRows) -> dict[str, float]:
-        """Of the model alone, of a fading λ, and of the combiner, in nats a token."""
+        """The losses of the model alone, of a fading λ, and of the combiner, in nats per token."""
         positions = rows.positions()
         near = rows.first(self.combiner.record.k)
         return {
@@ -85,7 +85,7 @@ class CombinerTraining:
 
 
 def best_fading(training: CombinerRows, segments: int | None) -> RetrievalConfig:
-    """The settings whose λ fades best, with as many neighbours as the rows have; the same for every method and seed."""
+    """The settings whose λ fades best, with all neighbours of the rows; the same for every method and seed."""
     return tune(training.positions(), way=segments).fading.fading
 
 
@@ -98,11 +98,10 @@ def train_combiner(
     config: CombinerConfig | None = None,
     hear: Callable[[Judged], None] = lambda _: None,
 ) -> CombinerTraining:
-    """Train on some rows until the loss of the others grows no better, and keep the best; `hear` is told of each look.
+    """Train on some rows until the loss on the others stops improving, and keep the best; `hear` gets each measurement.
 
-    retrieval: the settings that both were searched with, whose k and T are the combiner's; rows may have more
-        neighbours
-    fading: what it is compared with (`best_fading`)
+    retrieval: the settings that both were searched with; the combiner has their k and T; rows may have more neighbours
+    fading: the settings to compare it with (`best_fading`)
     """
     config = config or CombinerConfig()
     k = min(retrieval.k, training.distances_sq.shape[1])
@@ -112,7 +111,7 @@ def train_combiner(
     manifest = opened.datastore.manifest
     near, judging = training.first(k), validation.first(k)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)  # of initial weights, noise and the order of sentences
+        torch.manual_seed(config.seed)  # for initial weights, noise and the order of sentences
         network = NETWORKS[config.method](k, manifest.dim)
         network.fit_inputs(near, retrieval.temperature)
         best = _fit(network, near, judging, config, hear)
@@ -143,7 +142,7 @@ def _fit(
     config: CombinerConfig,
     hear: Callable[[Judged], None],
 ) -> Judged:
-    """Train a network, and leave it as it was at the best look."""
+    """Train a network, and restore its weights at the best validation loss."""
     adam = torch.optim.Adam(network.parameters(), network.learning_rate, _BETAS)
     lengths = torch.bincount(training.sentences)
     starts = lengths.cumsum(0) - lengths
@@ -190,17 +189,17 @@ def combiner_losses(network: CombinerNetwork, rows: CombinerRows) -> Tensor:
 
 
 def trained_loss(network: CombinerNetwork, rows: CombinerRows) -> float:
-    """The mean of the same over a text, in nats a token."""
+    """The mean of the same over a text, in nats per token."""
     with torch.no_grad():
         parts = torch.split(torch.arange(len(rows)), _JUDGED_ROWS)
         return float(torch.cat([combiner_losses(network, rows[some]).double() for some in parts]).mean())
 
 
 def disturbed(rows: CombinerRows, probability: float) -> CombinerRows:
-    """Rows as Robust kNN-MT trains on them.
+    """Rows with noise, for the training of Robust kNN-MT.
 
-    Keys get noise: distances to them change by its length and by what of it points away from the query. Where no
-    neighbour has the text's token, with this probability the query itself, with noise, stands there as one that has it.
+    Keys get noise: their distances change by its length and by its component away from the query. If no neighbour has
+    the text's token, then with this probability the query itself, with noise, becomes a neighbour with that token.
     """
     size, dim = rows.distances_sq.shape, rows.queries.shape[1]
     distances_sq = rows.distances_sq

@@ -23,17 +23,17 @@ from knnmt.retrieval.open_store import OpenStore
 
 MAX_NEIGHBOURS = 64
 _ROWS = 512
-_SENTENCES = 16  # whose small stores are searched together
+_SENTENCES = 16  # sentences whose small stores are searched together
 
 
 @dataclass(frozen=True, slots=True)
 class Development:
     """Every position of some pairs, sentence by sentence, on the CPU.
 
-    states: (rows, the store's dim) float32, as the store is searched with them
+    states: (rows, the store's dim) float32, in the form of queries
     tokens: (rows,), the text's own
     base: (rows,) float64, the model's own probabilities of these
-    neighbours: (rows, k), as they were searched for
+    neighbours: (rows, k), the results of the search
     log_counts: of how many entries each neighbour stands for
     sentences: (rows,), counted from 0; sources: their token ids
     """
@@ -48,23 +48,23 @@ class Development:
 
     @property
     def pairs(self) -> int:
-        """How many there are."""
+        """The number of pairs."""
         return len(self.sources)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def positions(self) -> Positions:
-        """What likelihoods are made from."""
+        """The positions, for computing likelihoods."""
         return self.positions_with(self.neighbours, self.log_counts)
 
     def positions_with(self, neighbours: Neighbours, log_counts: LogCounts) -> Positions:
-        """The same with what another search found; tokens must be -1 where there is no neighbour."""
+        """The same with the results of another search; tokens must be -1 if there is no neighbour."""
         matches = neighbours.tokens == self.tokens[:, None]
         return Positions(self.base, neighbours.distances_sq, matches, self.sentences, log_counts)
 
     def spread(self, rows: int) -> Development:
-        """Whole sentences from all over it with at most `rows` positions, but one sentence at least."""
+        """Whole sentences, evenly chosen, with at most `rows` positions; at least one sentence."""
         if len(self) <= rows:
             return self
         lengths = torch.bincount(self.sentences)
@@ -89,7 +89,7 @@ class Development:
 
 
 def _places(count: int, of: int) -> Tensor:
-    """So many numbers below `of`, evenly apart."""
+    """`count` numbers below `of`, evenly spaced."""
     return torch.arange(count) * of // count
 
 
@@ -103,9 +103,9 @@ def develop(
 ) -> Development:
     """Force the pairs that fit the model through it, and find the k nearest entries of every position.
 
-    way: in which entries each sentence is searched
+    way: the entries in which each sentence is searched
 
-    `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
+    `progress` is called with the numbers of pairs and positions done; each counts twice: forced, searched.
     """
     passed = pass_over(engine, opened, pairs, progress)
 
@@ -121,7 +121,7 @@ def pass_over(
     pairs: Sequence[SegmentPair],
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
 ) -> Development:
-    """Force the pairs that fit the model through it; nothing is searched for yet."""
+    """Force the pairs that fit the model through it, without a search."""
     if not opened.datastore.manifest.live_entries:
         raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     forced = force_text(engine, pairs, progress)
@@ -145,9 +145,9 @@ def searched(
     k: int = MAX_NEIGHBOURS,
     progress: Callable[[int], None] = lambda _rows: None,
 ) -> Development:
-    """The same text with the neighbours that another way finds; the model is not asked again.
+    """The same text with the neighbours that another kind of search finds; the model does not run again.
 
-    `progress` is called with how many positions are searched.
+    `progress` is called with the number of positions searched.
     """
     parts: list[Neighbours] = []
     for found in _in_whole_store(opened, passed, k) if way is None else _in_own_stores(engine, opened, passed, way, k):
@@ -156,7 +156,7 @@ def searched(
     ids = torch.cat([part.ids for part in parts])
     neighbours = Neighbours(
         torch.cat([part.distances_sq for part in parts]).cpu(),
-        torch.cat([part.tokens for part in parts]).masked_fill(ids < 0, -1).cpu(),  # 0 is a token, too
+        torch.cat([part.tokens for part in parts]).masked_fill(ids < 0, -1).cpu(),  # because 0 is also a token
         ids.cpu(),
     )
     return replace(passed, neighbours=neighbours, log_counts=opened.log_counts(ids))
@@ -170,7 +170,7 @@ def _in_whole_store(opened: OpenStore, passed: Development, k: int) -> Iterator[
 def _in_own_stores(
     engine: Engine[State], opened: OpenStore, passed: Development, way: FastConfig | int, k: int
 ) -> Iterator[Neighbours]:
-    """What the positions of some sentences at a time find, each in the small store of its sentence."""
+    """The neighbours of the positions, some sentences at a time, each in the small store of its sentence."""
     of_sentences = torch.split(passed.states, torch.bincount(passed.sentences).tolist())
     for first in range(0, passed.pairs, _SENTENCES):
         some, targets = passed.sources[first : first + _SENTENCES], of_sentences[first : first + _SENTENCES]

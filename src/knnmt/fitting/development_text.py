@@ -18,7 +18,7 @@ from knnmt.errors import InputError
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
 
-MAX_PAIRS = 1000  # most that tune, and most that are reported
+MAX_PAIRS = 1000  # at most this many for tuning, and at most this many for the report
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ def read_development(
 ) -> DevelopmentText:
     """Divide a memory in any format, or pairs, by a hash of their sources.
 
-    most: pairs of either kind, from all over the text
+    most: at most this many pairs of either kind, evenly chosen from the text
     all_dev: tune on all of it, and report the same
-    keep_known: use pairs whose source the store holds, too
-    tell: hears what becomes of the text, a line at a time
+    keep_known: also use pairs whose source the store holds
+    tell: is called with lines about the use of the text
     """
-    from knnmt.datastore.overlap import overlap  # which brings NumPy, and the command line is to start at once
+    from knnmt.datastore.overlap import overlap  # brings NumPy, and the command line must start at once
 
     name, report = "the given pairs", ReadingReport()
     if isinstance(development, str | Path):

@@ -16,7 +16,7 @@ from knnmt.retrieval.distribution import log_weights
 
 BATCHES = (5, 40, 80)
 _ROUNDS = 7
-_FEWER_ROUNDS, _LONG_MS = 3, 300  # of searches that take so long together that no chance moment matters
+_FEWER_ROUNDS, _LONG_MS = 3, 300  # for searches so long that a slow moment does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Fidelity:
 
 
 def fidelity(queries: Tensor, found: Found, true: Found, entries: Entries, temperature: float) -> Fidelity:
-    """Compare what an index found with what is true, for the same queries.
+    """Compare the results of an index with the true neighbours, for the same queries.
 
     queries (rows, dim); found and true: distances and ids, (rows, k)
     """
@@ -51,7 +51,7 @@ def _distribution(found: Found, entries: Entries, temperature: float) -> tuple[T
 
 
 def total_variation(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
-    """Half the sum of |p(y) - q(y)|, of distributions given as tokens and shares, (rows, k) each; (rows,)."""
+    """Half the sum of |p(y) - q(y)|, (rows,), for distributions given as tokens and shares, (rows, k) each."""
     tokens = torch.cat([one[0], other[0]], dim=1)
     signed = torch.cat([one[1], -other[1]], dim=1)
     same = (tokens[:, :, None] == tokens[:, None, :]).to(signed.dtype)

@@ -30,13 +30,13 @@ _WEIGHTS = torch.arange(0, 1, 0.05, dtype=torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class GateConfig:
-    """How a gate is trained: as the paper does, but that it ends by itself, and that l1 is not 0.
+    """The training of a gate. It is the paper's, except that it ends by itself, and that l1 is not 0.
 
-    features: what it looks at beside the decoder state, of `gate.FEATURES`
-    epochs: at most; it ends when the validation loss was no better for `patience` of them
-    l1: added to the loss times λ. Where the model is sure of the right token, λ hardly changes the likelihood, and
-        without this nothing would make it small there; then the steps that a threshold leaves out are not those that
-        do not matter
+    features: inputs beside the decoder state, from `gate.FEATURES`
+    epochs: at most; it ends if the validation loss did not improve for `patience` epochs
+    l1: l1 times λ is added to the loss. If the model is sure of the right token, λ hardly changes the likelihood, and
+        without this term nothing would make λ small there. Then a threshold would not leave out the steps that do not
+        matter
     """
 
     features: tuple[str, ...] = ("confidence",)
@@ -76,7 +76,7 @@ class GateText:
         return self.positions.base
 
     def loss(self, weights: Tensor) -> float:
-        """With λ of each row, (rows,) or (1,), in nats a token."""
+        """The loss with the given λ of each row, (rows,) or (1,), in nats per token."""
         return float(losses(self.knn, self.base, weights[None]))
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class GateText:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The mean loss of training and of validation, including the cost of λ, after so many epochs."""
+    """The mean loss of training and of validation, including the cost of λ, after a number of epochs."""
 
     number: int
     training: float
@@ -110,7 +110,7 @@ class Training:
         return self.gate.predicted(text.inputs)
 
     def losses(self, text: GateText) -> dict[str, float]:
-        """Of the model alone, a fixed λ, a fading one, and the gate with all rows searched."""
+        """The losses of the model alone, a fixed λ, a fading λ, and the gate with all rows searched."""
         return {
             "alone": text.loss(torch.zeros(1)),
             "fixed": text.loss(torch.full((1,), self.fixed)),
@@ -129,7 +129,7 @@ def gate_text(
 ) -> GateText:
     """Force the pairs that fit the model through it and search every position, with these k and T.
 
-    `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
+    `progress` is called with the numbers of pairs and positions done; each counts twice: forced, searched.
     """
     if not opened.datastore.manifest.live_entries:
         raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
@@ -174,13 +174,13 @@ def train_gate(
     config: GateConfig | None = None,
     hear: Callable[[Epoch], None] = lambda _: None,
 ) -> Training:
-    """Train on one text until the loss of the other grows no better, and keep the best; `hear` is told of each epoch.
+    """Train on one text until the loss on the other stops improving, and keep the best; `hear` gets each epoch.
 
     retrieval: the settings that both were searched with
     """
     config = config or GateConfig()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)  # of initial weights, dropout and the order of rows
+        torch.manual_seed(config.seed)  # for initial weights, dropout and the order of rows
         network = GateNetwork(training.inputs.shape[1])
         network.normalise_by(training.inputs)
         epochs = _fit(network, training, validation, config, hear)
@@ -212,9 +212,9 @@ def train_gate(
 def _fit(
     network: GateNetwork, training: GateText, validation: GateText, config: GateConfig, hear: Callable[[Epoch], None]
 ) -> list[Epoch]:
-    """Train a network, and leave it as it was after the best epoch."""
+    """Train a network, and restore its weights after the best epoch."""
     base, knn = (each.clamp(min=_MIN_PROBABILITY).log().float() for each in (training.base, training.knn))
-    adam = torch.optim.Adam(network.parameters(), config.learning_rate)  # which loads PyTorch's compiler: seconds
+    adam = torch.optim.Adam(network.parameters(), config.learning_rate)  # loads PyTorch's compiler, which takes seconds
     epochs: list[Epoch] = []
     best, best_state = Epoch(0, float("inf"), float("inf")), network.state_dict()
     while len(epochs) < min(config.epochs, best.number + config.patience):
@@ -261,7 +261,7 @@ class Threshold:
 
 
 def judge_thresholds(trained: Training, text: GateText, thresholds: Sequence[float]) -> list[Threshold]:
-    """For each threshold; of a random choice the expected loss, which needs no drawing of lots."""
+    """The effect of each threshold. For a random choice, the expected loss is computed without sampling."""
     weights = trained.predicted(text)
     known = trained.losses(text)
     found = []

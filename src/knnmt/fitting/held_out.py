@@ -25,17 +25,17 @@ from knnmt.retrieval.sentence_stores import SentenceStores
 
 SENTENCES = 500
 _MIN_SENTENCES = 100
-_MIN_POSITIONS = 6_000  # of so many sentences, or of more; each is searched exactly
+_MIN_POSITIONS = 6_000  # from `_MIN_SENTENCES` sentences or more; each is searched exactly
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutQueries:
-    """Keys of sampled entries, and what each must not find.
+    """Keys of sampled entries, and the text that each must not find.
 
     queries: (rows, dim) float32; tokens: (rows,), the entries' own values
     texts: (rows,), a number for the source text of each query's sentence
-    sentences: (rows,), counted from 0; the entries of a sentence stand together, in order
-    places: of each sentence the store's segment that it is in, and its number there; none for text from elsewhere
+    sentences: (rows,), counted from 0; the entries of a sentence are together, in order
+    places: for each sentence, the store's segment that holds it, and its number there; none for other text
     """
 
     entries: Entries
@@ -47,9 +47,9 @@ class HeldOutQueries:
     places: Sequence[tuple[int, int]] = ()
 
     def search(self, index: Index, k: int, progress: Progress = unheard) -> Found:
-        """The k nearest entries of each query that stand in no sentence with the same source text.
+        """The k nearest entries of each query outside of sentences with the same source text.
 
-        `progress` is told how many queries are searched, of how many.
+        `progress` is called with the number of queries done, and the total.
         """
         parts = []
         for rows in torch.split(torch.arange(len(self.queries)), 512):
@@ -64,7 +64,7 @@ class HeldOutQueries:
         rows_of = torch.split(torch.arange(len(self.queries)), torch.bincount(self.sentences).tolist())
         for rows, (number, sentence) in zip(rows_of, self.places, strict=True):
             source = store.source_index.source_of(number, sentence)
-            (ids,) = store.segment_entries([source], segments + 1)  # one of which is its own
+            (ids,) = store.segment_entries([source], segments + 1)  # one of them is its own
             ids = ids[~self._own(ids[None], self.texts[rows[:1].numpy()])[0]]
             parts.append(SentenceStores(self.entries, [ids]).search(self.queries[rows], k))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
@@ -73,7 +73,7 @@ class HeldOutQueries:
         fetched = 2 * k + 16
         best, short = self._search_once(index, rows, k, fetched)
         while len(short) and fetched < 4096:
-            # These alone ask for more, for an index that re-ranks is more faithful the more it is asked for.
+            # Only these rows fetch more: an index that re-ranks is more faithful if more is fetched.
             fetched *= 4
             again, still = self._search_once(index, rows[short], k, fetched)
             best[0][short], best[1][short] = again
@@ -81,7 +81,7 @@ class HeldOutQueries:
         return best
 
     def _search_once(self, index: Index, rows: Tensor, k: int, fetched: int) -> tuple[Found, Tensor]:
-        """The k nearest of those fetched that are not its own, and which rows are short only because so many were."""
+        """The k nearest fetched entries that are not a row's own, and which rows have too few because of `fetched`."""
         distances_sq, ids = (each.cpu() for each in index.search(self.queries[rows], fetched))
         own = torch.from_numpy(self._own(ids.numpy(), self.texts[rows.numpy()]))
         found = nearest_first(distances_sq, ids.masked_fill(own, -1), k)
@@ -98,14 +98,14 @@ class HeldOutQueries:
 def forced_queries(
     engine: Engine[State], entries: Entries, pairs: Sequence[SegmentPair], project: Callable[[Tensor], Tensor]
 ) -> HeldOutQueries:
-    """The states before each token of development pairs, which stand in no store: nothing of them is masked."""
+    """The states before each token of development pairs, which are in no store: nothing is masked for them."""
     forced = force_text(engine, pairs)
     queries = project(forced.representations).cpu()
     return HeldOutQueries(entries, queries, forced.targets, np.full(len(queries), -2), forced.sentences, {})
 
 
 def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldOutQueries:
-    """The entries of sampled sentences that were not removed; of long sentences fewer are enough."""
+    """The entries of sampled sentences that were not removed; fewer sentences are enough if they are long."""
     rng = np.random.default_rng(seed)
     live = [segment.live_sentences() for segment in entries.segments]
     ends = np.cumsum([len(mine) for mine in live])
@@ -141,16 +141,16 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
 
 
 def _with_sources(entries: Entries, live: Sequence[Array], sources: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """The live sentences, by segment and number, whose units have one of these sources, and perhaps some others."""
+    """The live sentences, as segment and number, whose units have one of these sources, and perhaps some others."""
     hashes = possible_hashes(source.decode("utf-8", "replace") for source in sources)
     for number, (segment, mine) in enumerate(zip(entries.segments, live, strict=True)):
-        of_units = entries.source_hashes[number][segment.units_of(mine)]  # of lines, too
+        of_units = entries.source_hashes[number][segment.units_of(mine)]  # also of lines
         for sentence in mine[np.isin(of_units, hashes)].tolist():
             yield number, sentence
 
 
 def _unit_source(entries: Entries, number: int, sentence: int) -> bytes:
-    """The source of the unit that a sentence is of, as it is stored."""
+    """The stored source of the unit that a sentence belongs to."""
     segment = entries.segments[number]
     (unit,) = segment.units_of(np.array([sentence])).tolist()
     source: bytes = segment.divided("text_offsets", 3 * unit).tobytes()
@@ -158,7 +158,7 @@ def _unit_source(entries: Entries, number: int, sentence: int) -> bytes:
 
 
 def _entries_of(entries: Entries, number: int, sentence: int) -> Array:
-    """Ids of a sentence's entries, which stand together."""
+    """The ids of a sentence's entries, which are consecutive."""
     segment = entries.segments[number]
     owners = segment.arrays["sentences"]
     begin, end = np.searchsorted(owners, [sentence, sentence + 1])

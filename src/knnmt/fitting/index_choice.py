@@ -21,9 +21,9 @@ from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import MISSING, build_index, save_index
 
 CANDIDATES = ("pq4", "rabitq")
-_MAX_EXACT_ENTRIES = 8_192  # entries that are searched exactly in no time
+_MAX_EXACT_ENTRIES = 8_192  # exact search of this many takes almost no time
 _DECIDING = BATCHES[1]
-_PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # of the kind's own settings
+_PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # times the kind's own settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Chooser:
         hear: Callable[[Candidate], None] = lambda _: None,
         bars: Bars = no_bars,
     ) -> Choice:
-        """Measure exact search and the kinds given, and save the fastest that reaches the target.
+        """Measure exact search and the given kinds, and save the fastest that reaches the target.
 
-        kinds: by default those of `CANDIDATES` that a store of this size can gain from; a single one is taken even if
-            it misses the target, at its most faithful settings
+        kinds: by default those of `CANDIDATES` that help a store of this size; a single kind is taken even if it misses
+            the target, at its most faithful settings
         first_good: stop at the first kind that reaches the target and is faster than exact search
-        hear: is told of each candidate as it is measured
-        bars: shows how far training, adding and measuring are
+        hear: is called with each measured candidate
+        bars: show the progress of training, adding and measuring
         """
         to_try = self._worth_trying(kinds)
         only = kinds[0] if kinds is not None and len(kinds) == 1 else None
@@ -173,7 +173,7 @@ class Chooser:
     def _save(self, chosen: Candidate, missing: MissingDependencyError | None) -> None:
         known = {**asdict(chosen.fidelity), "k": self._k}
         if chosen.kind == EXACT:
-            # Where a package is missing nobody chose it, and whoever installs that can be told of it.
+            # If a package is missing, exact search was nobody's choice. A user who installs the package can be told.
             said = {} if missing is None else {**known, MISSING: missing.package}
             build_index(self._store, EXACT, chosen.settings, fidelity=said)
         else:
@@ -183,7 +183,7 @@ class Chooser:
 
 
 def _settings_to_try(usual: SearchSettings) -> list[SearchSettings]:
-    """Settings from cheap to dear: ever more probes, and should that not do, with more candidates again."""
+    """Settings from cheap to expensive: more and more probes, then the same with more candidates."""
     counts = [usual.candidates, 2 * usual.candidates] if usual.candidates else [0]
     return [replace(usual.times(part), candidates=count) for count, part in product(counts, _PARTS)]
 
@@ -204,7 +204,7 @@ def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | Non
 
 
 def memory_of_machine() -> int:
-    """In bytes; where the system cannot be asked, what is usual."""
+    """The machine's memory in bytes; a usual value if the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

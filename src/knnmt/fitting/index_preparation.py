@@ -21,9 +21,9 @@ from knnmt.retrieval.open_store import OpenStore, usual_segments
 
 
 def make_ready(store: Datastore, engine: Engine[State], bars: Bars = no_bars) -> Choice | None:
-    """What a store needs that was just built: settings that fit it, and an index unless it is searched by segment.
+    """Give a new store settings that fit it, and an index unless it is searched by segment.
 
-    None where it is: a large store, which nothing else is known of.
+    Returns None if it is searched by segment: it is large, and nothing else is known of it.
     """
     segments = usual_segments(store)
     if segments is None:
@@ -45,9 +45,9 @@ def prepare(
 ) -> Choice:
     """Estimate a store's settings and choose its index; both are saved with it.
 
-    The queries are the states of development pairs where some are given, those aside whose source the store holds,
-    else the store's own held-out entries. A store that was reduced or pruned keeps the settings of the one it was made
-    from. `bars` shows how far searching, training, adding and measuring are.
+    The queries are the states of development pairs, if some are given, without those whose source the store holds.
+    Otherwise they are the store's own held-out entries. A reduced or pruned store keeps the settings of the store it
+    was made from. `bars` show the progress of searching, training, adding and measuring.
     """
     if not store.manifest.live_entries:
         raise InputError(f"{store.path}: has no entries left to prepare a search of")

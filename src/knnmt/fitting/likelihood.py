@@ -67,7 +67,7 @@ class Positions:
         return (weights.double().exp() * self.matches).sum(1)
 
     def loss(self, config: RetrievalConfig | None) -> float:
-        """With these settings, their cache aside; None for the model alone."""
+        """The loss with these settings, without their cache; None for the model alone."""
         if config is None:
             return float(losses(self.base, self.base, torch.zeros(1, 1)))
         nearest = self.nearest
@@ -79,7 +79,7 @@ class Positions:
 
 
 def losses(knn: Tensor, base: Tensor, weights: Tensor) -> Tensor:
-    """Of several λ at once: knn and base (rows,) probabilities, weights (settings, rows or 1) -> (settings,)."""
+    """The losses of several λ: knn and base (rows,) probabilities, weights (settings, rows or 1) -> (settings,)."""
     mixed = torch.addcmul(base, weights.to(base), knn - base)
     return -mixed.clamp(min=1e-30).log().mean(-1)
 
@@ -116,12 +116,12 @@ class FadingGrid:
         ]
 
     def best_loss(self, knn: Tensor) -> float:
-        """The least of all, for p_kNN (rows,)."""
+        """The smallest loss in the grid, for p_kNN (rows,)."""
         return min(loss for loss, *_ in self._tried(knn))
 
     def cautious(self, knn: Tensor, fixed_loss: float, most_loss: float = math.inf) -> tuple[float, float, Fading]:
-        """(loss, weight, fading): of those that keep at least half of what the best of them gains on a fixed λ, the
-        one with the least λ where everything is half as far again. It loses at most `most_loss`, if any of them does.
+        """(loss, weight, fading): among those with at least half of the best gain over a fixed λ, the one with the
+        smallest λ if all distances were half as large again. Its loss is at most `most_loss`, if any of them allows it.
         """
         tried = self._tried(knn)
         best_loss = min(loss for loss, *_ in tried)
@@ -132,7 +132,7 @@ class FadingGrid:
         return loss, most, fading
 
     def _tried(self, knn: Tensor) -> list[tuple[float, float, float, Fading]]:
-        """(loss, trust far away, weight, fading) of all."""
+        """(loss, trust far away, weight, fading) of the whole grid."""
         tried = []
         for most in _MOST_WEIGHTS:
             of_fadings = losses(knn, self._base, most * self._factors).tolist()
@@ -142,9 +142,9 @@ class FadingGrid:
 
 
 def so_far(nearest: Tensor, sentences: Tensor) -> SentenceSoFar:
-    """The means over the steps of each sentence so far; steps that found nothing, infinitely far, do not count.
+    """The means over the steps of each sentence so far; steps that found nothing (infinite distance) do not count.
 
-    nearest and sentences (rows,); the steps of a sentence stand together, in order
+    nearest and sentences (rows,); the steps of a sentence are together, in order
     """
     first = torch.ones_like(sentences, dtype=torch.bool)
     first[1:] = sentences[1:] != sentences[:-1]
@@ -161,9 +161,9 @@ def so_far(nearest: Tensor, sentences: Tensor) -> SentenceSoFar:
 
 
 def spread(distances_sq: Tensor) -> float:
-    """How far the k-th neighbour is beyond the nearest, at the median: the scale that a temperature lives on.
+    """The median of how much farther the k-th neighbour is than the nearest: the scale for a temperature.
 
-    Rows whose neighbours are all equally far say nothing of it: whatever the temperature, these weigh the same.
+    Rows whose neighbours are all equally far are ignored: these neighbours weigh the same at any temperature.
     """
     furthest = distances_sq.masked_fill(distances_sq.isinf(), 0).amax(1)
     beyond = furthest - distances_sq[:, 0]

@@ -16,7 +16,7 @@ _PARTS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of the usual number o
 
 
 def choose_probes(index: DeviceIndex, store: Datastore) -> None:
-    """Before an `OpenStore` shows a clustered search: the target of `knnmt index`, at the store's own T."""
+    """Choose the probes of a clustered search before its use, with the target of `knnmt index` and the store's T."""
     known = Calibration.of(store.path)
     settle(index, index.entries, None if known is None else known.temperature)
 
@@ -24,10 +24,10 @@ def choose_probes(index: DeviceIndex, store: Datastore) -> None:
 def settle(
     index: DeviceIndex, entries: Entries, temperature: float | None = None, target: Target | None = None
 ) -> Fidelity | None:
-    """Give a clustered index the fewest probes that hold the target on the store's own held-out entries.
+    """Give a clustered index the fewest probes that reach the target on the store's own held-out entries.
 
-    Returns what these hold; None where nothing tried does, and the index searches exactly from now on.
-    temperature: T of equation 2; the median distance of nearest neighbours where it is not known
+    Returns their fidelity; None if no number reaches the target: then the index searches exactly from now on.
+    temperature: T of equation 2; if it is not known, the median distance of nearest neighbours
     """
     target = target or Target()
     held_out = sample(entries, _SENTENCES)

@@ -15,11 +15,11 @@ from knnmt.fitting.tuning import Tuned, tune
 from knnmt.index.progress import Progress, unheard
 from knnmt.retrieval.open_store import OpenStore, has_source_tokens
 
-COUNTS = (64, 128, 256, 512)  # of segments, that are tried
-MAX_LOST = 0.005  # nats a token
-_TIMES = 32  # as many segments a store must have: of a smaller one, an index looks at fewer entries
+COUNTS = (64, 128, 256, 512)  # numbers of segments to try
+MAX_LOST = 0.005  # nats per token
+_TIMES = 32  # a store must have this many times the segments: in a smaller one, an index reads fewer entries
 _COMPARED = 6_000, 1_000  # positions, at most and at least
-_PRODUCTS = 6_000_000_000  # of positions and entries, about as many as an index is judged by
+_PRODUCTS = 6_000_000_000  # positions times entries, about as many as for judging an index
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class JudgedSearch:
 
     @property
     def loss(self) -> float:
-        """Nats a token of the positions that were compared."""
+        """Nats per token over the compared positions."""
         return self.tuned.fading.fading_loss
 
     @property
@@ -84,10 +84,10 @@ def choose_search(
     most_lost: float = MAX_LOST,
     progress: Progress = unheard,
 ) -> SearchChoice | None:
-    """Judge each way by some positions of development text; None where a store is so small that its whole is no more.
+    """Judge each kind of search by some positions of development text; None if the store is too small for segments.
 
-    passed: the text after its forced pass, whatever was found for it
-    progress: is told how many ways are judged, of how many
+    passed: the text after its forced pass, whatever neighbours it has
+    progress: is called with the number of kinds judged, and the total
     """
     counts = counts_for(opened)
     if not counts:
@@ -104,6 +104,6 @@ def choose_search(
 
 
 def judge(engine: Engine[State], opened: OpenStore, passed: Development, segments: int | None) -> JudgedSearch:
-    """One way, with k, T and λ of its own."""
+    """Judge one kind of search with its own k, T and λ."""
     positions = searched(engine, opened, passed, segments).positions()
     return JudgedSearch(segments, tune(positions, way=segments))

@@ -27,7 +27,7 @@ from knnmt.retrieval.open_store import OpenStore
 DIMS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768)
 SAMPLED_ENTRIES = 100_000
 SAMPLED_POSITIONS = 2_000
-_PROBES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times those that the index has
+_PROBES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the index's own number
 _BLOCK_ROWS = 8192
 
 
@@ -58,10 +58,10 @@ class SearchTradeOff:
 def dimension_trade_offs(
     entries: Entries, development: Development, k: int, dims: Sequence[int] = DIMS, seed: int = 0
 ) -> Iterator[DimensionTradeOff]:
-    """What shorter keys lose, from the shortest on, with T and a fixed λ that fit each.
+    """The loss by shorter keys, from the shortest on, with T and a fixed λ that fit each.
 
-    Exact search among at most 100,000 entries taken by chance, for 2,000 positions from all over the text: what is
-    lost can be told from these, what the whole store is worth cannot.
+    It searches exactly among at most 100,000 random entries, for 2,000 positions spread over the text. These show the
+    loss, but not the value of the whole store.
     """
     live = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
     ids = np.sort(np.random.default_rng(seed).permutation(live)[:SAMPLED_ENTRIES])
@@ -86,7 +86,7 @@ def dimension_trade_offs(
 
 
 def search_trade_offs(opened: OpenStore, development: Development, config: RetrievalConfig) -> Iterator[SearchTradeOff]:
-    """What the store's index loses, from fast to slow, for 2,000 positions; nothing if there is none."""
+    """The loss by the store's index, from fast to slow, for 2,000 positions; nothing if there is no index."""
     index = opened.index.approximate
     if index is None:
         return
@@ -115,7 +115,7 @@ def search_trade_offs(opened: OpenStore, development: Development, config: Retri
 def advise_on_keys(
     opened: OpenStore, development: Development, k: int, most_lost: float, tell: Callable[[str], None]
 ) -> list[DimensionTradeOff]:
-    """Tell what shorter keys lose, and how short they may be to lose no more than `most_lost` nats a token."""
+    """Tell the loss by shorter keys, and how short they may be to lose at most `most_lost` nats per token."""
     entries = opened.index.entries
     tell(f"{'dims':>8} {'variance kept':>15} {'nats lost':>10}")
     offs: list[DimensionTradeOff] = []
@@ -138,7 +138,7 @@ def advise_on_search(
     text: str,
     tell: Callable[[str], None],
 ) -> list[SearchTradeOff]:
-    """Tell what the index loses at several settings, and a target with which it loses no more than `most_lost`.
+    """Tell the loss by the index at several settings, and a target with which it loses at most `most_lost`.
 
     text: the file that the development text comes from
     """

@@ -19,8 +19,8 @@ WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
 PAPER_KS = (8, 16, 32, 64)  # the paper's grid
 PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
-_FADED = 3  # temperatures of a k that fading λ are tried at: the best with a fixed one
-_MIN_PART_OF_GAIN = 0.95  # of the gain on the model alone: a larger k makes every step dearer
+_FADED = 3  # temperatures per k at which fading λ are tried: the best with a fixed λ
+_MIN_PART_OF_GAIN = 0.95  # of the gain over the model alone: a larger k makes every step more expensive
 _Candidate = TypeVar("_Candidate")
 
 
@@ -52,14 +52,14 @@ class Tuned:
 
     @property
     def fading(self) -> Tried:
-        """Of those with fading λ, the smallest k that has nearly all of what the best gains, and no more loss than the
-        settings that were there, if any has.
+        """Among settings with fading λ, the smallest k that has nearly all of the best gain, and at most the loss of
+        the earlier settings, if there is such a k.
         """
         return self._smallest(lambda each: each.fading_loss, self.before)
 
     @property
     def fixed(self) -> Tried:
-        """Of those with fixed λ, the smallest k that has nearly all of what the best gains."""
+        """Among settings with fixed λ, the smallest k that has nearly all of the best gain."""
         return self._smallest(lambda each: each.fixed_loss)
 
     def _smallest(self, loss: Callable[[Tried], float], most_loss: float = math.inf) -> Tried:
@@ -69,8 +69,8 @@ class Tuned:
 def first_with_most(
     tried: Sequence[_Candidate], loss: Callable[[_Candidate], float], alone: float, most_loss: float = math.inf
 ) -> _Candidate:
-    """Of candidates from the cheapest on, the first that has nearly all of what the best gains on the model alone, and
-    no more than `most_loss`, if any has.
+    """The first candidate, from the cheapest on, that has nearly all of the best gain over the model alone, and at most
+    `most_loss`, if there is one.
     """
     best = min(map(loss, tried))
     enough = best + (1 - _MIN_PART_OF_GAIN) * max(0.0, alone - best)
@@ -94,7 +94,7 @@ class Compared:
     def of(
         cls, before: RetrievalConfig, tuned: RetrievalConfig, tuning: Positions, reported: Positions | None
     ) -> Compared:
-        """By what was found for both texts."""
+        """Compare by the results for both texts."""
 
         def losses(text: Positions) -> tuple[float, float]:
             return text.loss(before), text.loss(tuned)
@@ -103,12 +103,12 @@ class Compared:
 
     @property
     def improves(self) -> bool:
-        """Whether the tuned settings lose less of the text that tuned, and no more of the other."""
+        """Whether the tuned settings have a smaller loss on the text for tuning, and no larger loss on the other."""
         return self.tuning[1] < self.tuning[0] and (self.reported is None or self.reported[1] <= self.reported[0])
 
     @property
     def in_words(self) -> str:
-        """Both numbers of each text."""
+        """Both losses on each text."""
         of_reported = ""
         if self.reported is not None:
             of_reported = f"; on the reported pairs {self.reported[0]:.4f} and {self.reported[1]:.4f}"
@@ -122,15 +122,15 @@ def tune(
     way: Way = None,
     before: RetrievalConfig | None = None,
 ) -> Tuned:
-    """Try every k, T and λ; `hear` is told of each k. Where a store has fewer entries than every k, all are taken.
+    """Try every k, T and λ; `hear` gets the best for each k. If a store has fewer entries than every k, all are used.
 
-    way: in which entries the positions' neighbours were found
-    before: the settings that are there; a smaller k and a more cautious λ are not worth more loss than these have
+    way: the entries in which the positions' neighbours were found
+    before: the earlier settings; a smaller k or a more cautious λ must not lose more than these
     """
     before_loss = math.inf if before is None else positions.loss(before)
     fast, segments = (way, None) if isinstance(way, FastConfig) else (None, way)
     usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast, segments=segments)
-    unit = usual.squared_temperature  # the squared distance that T = 1 stands for
+    unit = usual.squared_temperature  # the squared distance that T = 1 means
     width = positions.distances_sq.shape[1]
     temperatures = squared_temperatures(positions)
     grid = FadingGrid(positions)
@@ -150,16 +150,16 @@ def tune(
 
 
 def best_of_fixed(positions: Positions) -> tuple[float, float, float]:
-    """(loss, T, λ) of the best T and fixed λ with all neighbours that there are."""
+    """(loss, T, λ) of the best T and fixed λ with all neighbours of the positions."""
     return min(best_fixed(positions, squared_temperatures(positions), WEIGHTS))
 
 
 def paper_grid(temperature: float) -> list[RetrievalConfig]:
-    """The settings that the paper chooses among by BLEU, at one temperature, which it fixes for each domain."""
+    """The paper's settings to choose among by BLEU, at one temperature, which the paper fixes for each domain."""
     return [RetrievalConfig(k, weight, temperature) for k, weight in product(PAPER_KS, PAPER_WEIGHTS)]
 
 
 def squared_temperatures(positions: Positions) -> list[float]:
-    """Those that are tried: squared distances around the spread of the neighbours' own."""
+    """The temperatures to try: squared distances around the spread of the neighbours' distances."""
     scale = spread(positions.first(DEFAULT_K).distances_sq)
     return [scale * each for each in _TEMPERATURES]

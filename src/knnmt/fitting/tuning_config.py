@@ -82,7 +82,7 @@ class TuningConfig:
         check(len(ways) < 2, f"--{' and --'.join(ways)} are different kinds of search: give only one of them")
         sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
         check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
-        _ = self.names  # which a name that cannot be had is refused by
+        _ = self.names  # refuses a name that a profile cannot have
 
     @property
     def own_parts(self) -> dict[str, str]:

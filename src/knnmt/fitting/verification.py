@@ -20,9 +20,9 @@ from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 
 
 def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
-    """What is wrong there, one line each; files of an index are added to `files`.
+    """The problems there, one line each; files of an index are added to `files`.
 
-    Whether the settings are whole, the store itself looks at.
+    The store itself checks that the settings are complete.
     """
     checks: list[Callable[[], object]] = []
     if os.path.lexists(store.path / INDEXES):
@@ -45,7 +45,7 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
 
 
 def notes_beside(store: Datastore) -> Iterator[str]:
-    """What cannot be checked, in a store without problems."""
+    """The parts that cannot be checked, in a store without problems."""
     unsigned = (
         "has no checksum, because an earlier version or another program wrote it; knnmt cannot tell whether "
         "it was altered"

@@ -19,13 +19,13 @@ from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, Unsupported
 
 
 def output_projection(model: Any) -> nn.Module:
-    """The module whose input is a datastore's key and whose output are logits, but for a bias."""
+    """The module whose input is a datastore's key and whose output is the logits, except for a bias."""
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise UnsupportedModelError(
             f"{type(model).__name__} is not an encoder-decoder of `transformers`; stores need models with a source "
             f"and a target. Load one with AutoModelForSeq2SeqLM.from_pretrained."
         )
-    # FSMT's `get_output_embeddings` names an embedding that no state ever goes through.
+    # FSMT's `get_output_embeddings` returns an embedding that no state ever passes through.
     found = getattr(model.get_decoder(), "output_projection", None) or model.get_output_embeddings()
     if not isinstance(found, nn.Module) or isinstance(found, nn.Embedding):
         raise UnsupportedModelError(
@@ -39,14 +39,14 @@ class LoadedModel:
     """The part of `knnmt.engine.base.Engine` that opening a store needs."""
 
     def __init__(self, model: Any, fingerprint: Fingerprint | None = None) -> None:
-        """fingerprint: what the model is taken for; by default its checkpoint's files say"""
+        """fingerprint: the model's assumed identity; by default it comes from its checkpoint's files"""
         self._model = model
         self._taken_for = fingerprint
         self._projection = output_projection(model)
         self.vocabulary_size, self.dim = self._weight.shape
         self.name = str(getattr(model, "name_or_path", "") or type(model).__name__)
-        self.languages = Languages()  # a call of `generate` says which, and nothing here hears it
-        self.tokenizer: Tokenizer | None = None  # nor does it see sources
+        self.languages = Languages()  # only a call of `generate` knows them
+        self.tokenizer: Tokenizer | None = None  # sources are not seen here either
 
     @property
     def _weight(self) -> Tensor:
@@ -64,7 +64,7 @@ class LoadedModel:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """That of the files the weights came from."""
+        """The fingerprint of the files that the weights came from."""
         if self._taken_for is not None:
             return self._taken_for
         place = str(getattr(self._model, "name_or_path", ""))
@@ -82,12 +82,12 @@ class LoadedModel:
 
     def log_probabilities(self, representations: Tensor) -> Tensor:
         """(rows, dim) -> (rows, vocabulary), float32."""
-        logits = self._projection.forward(representations)  # not called: nobody is to see these as decoder states
+        logits = self._projection.forward(representations)  # not a call: hooks must not take these for decoder states
         bias = getattr(self._model, "final_logits_bias", None)
         return torch.log_softmax((logits if bias is None else logits + bias).float(), dim=-1)
 
     def require_shape_of(self, store: Datastore) -> None:
-        """Refuse a store whose keys or values cannot be this model's, whatever files it came from."""
+        """Refuse a store whose keys or values cannot be this model's, whatever files the model came from."""
         projection = KeyProjection.of(store)
         dim = store.manifest.dim if projection is None else len(projection.mean)
         vocabulary = store.manifest.vocabulary

@@ -2,8 +2,8 @@
 
 `generate` gives a processor scores but no states. It gives logits in greedy search and sampling, but log-probabilities
 in beam search, and its own processors (forbidden, forced and penalised tokens) come first. Our own decoding mixes first
-and constrains then. So the mixture is made from the model's own output, which hooks record, and what earlier processors
-added to the model's scores is added to the mixture.
+and then constrains. So the mixture is made from the model's own output, which hooks record, and the changes that
+earlier processors made to the model's scores are added to the mixture.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class KNNLogitsProcessor:
         self._device = self._loaded.device
         self._memories = Memories(cast("Engine[Any]", self._loaded), exact)
         self._datastore, self._settings = store.path, asked
-        self._retrieval()  # what is wrong with the settings shows at once
+        self._retrieval()  # shows errors in the settings at once
         self.statistics = Statistics()
         self._batch = BatchRetrieval([])
         self._given_logits: bool | None = None
@@ -89,7 +89,7 @@ class KNNLogitsProcessor:
         step = self._watch.take(input_ids)
         if step.first:
             self._begin(step.sentences, input_ids.shape[1])
-        if bool((scores.isfinite().sum(1) == 1).all()):  # forced: there is nothing to choose
+        if bool((scores.isfinite().sum(1) == 1).all()):  # forced tokens: there is nothing to choose
             self._batch.skip()
             return scores
         log_probabilities = torch.log_softmax(step.logits, dim=-1)
@@ -101,7 +101,7 @@ class KNNLogitsProcessor:
     def _retrieval(self) -> Retrieval:
         retrieval = self._memories.retrieval(self._datastore, self._settings)
         asked = self._settings.given().keys() & {"search", "segments", "profile"}
-        if retrieval.config.segments is not None and not asked:  # the store's own way: here the other one serves
+        if retrieval.config.segments is not None and not asked:  # the store's default, which is not available here
             retrieval = self._memories.retrieval(self._datastore, replace(self._settings, search="whole"))
         check(
             retrieval.config.fast is None and retrieval.config.segments is None,
@@ -126,7 +126,7 @@ class KNNLogitsProcessor:
     def _mix(self, step: WatchedStep, log_probabilities: Tensor, generated: Tensor) -> Tensor:
         """Equation 3, (rows, vocabulary); generated (rows, length).
 
-        Until a token was chosen that was not forced, the rows of a sentence are the same: one is asked.
+        Until the first token that is not forced, the rows of a sentence are equal, so only one is searched.
         """
         rows, sentences = len(step.states), step.sentences
         width = 1 if self._alike else rows // sentences
@@ -138,7 +138,7 @@ class KNNLogitsProcessor:
         return mixture.expand(-1, rows // sentences, -1).reshape(rows, -1)
 
     def _as_given(self, scores: Tensor, logits: Tensor, log_probabilities: Tensor) -> Tensor:
-        """Of both, what `generate` gave to its first processor. It is known by what most tokens still have."""
+        """The one of both that `generate` gave to its first processor. Most tokens still have its value."""
         if self._given_logits is None:
             finite = scores.isfinite()
             half = finite.sum() / 2

@@ -19,12 +19,12 @@ _WHAT_WORKS = (
 
 @dataclass(frozen=True, slots=True)
 class WatchedStep:
-    """What the model made of one step of `generate`.
+    """The model's output for one step of `generate`.
 
     first: whether a new call of `generate` begins
-    sentences: how many sources it has; each has rows // sentences neighbouring rows
-    states: (rows, dim), what went into the output projection
-    logits: (rows, vocabulary) float32, as no processor has touched them
+    sentences: the number of sources; each has rows // sentences consecutive rows
+    states: (rows, dim), the input of the output projection
+    logits: (rows, vocabulary) float32, before all processors
     """
 
     first: bool
@@ -36,7 +36,7 @@ class WatchedStep:
 class ModelWatch:
     """Remembers the newest pass of a model until it is taken.
 
-    Passes with gradients are not looked at: `generate` makes none, and training should not be held in memory.
+    Passes with gradients are ignored: `generate` makes none, and training should not be held in memory.
     """
 
     def __init__(self, model: Any) -> None:
@@ -51,13 +51,13 @@ class ModelWatch:
         ]
 
     def remove(self) -> None:
-        """Leave the model as it was. May be called again."""
+        """Remove the hooks from the model. May be called again."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def take(self, input_ids: Tensor) -> WatchedStep:
-        """The step that these rows, (rows, length), were computed in. It can be taken once."""
+        """The step that computed these rows, (rows, length). It can be taken once."""
         rows, length = input_ids.shape
         states, logits = self._states, self._logits
         self._states, self._logits = [], []

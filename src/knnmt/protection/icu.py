@@ -17,7 +17,7 @@ _MAX_DEPTH = 20
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """Text between apostrophes, whose braces are no syntax; or # in a plural, which the number takes the place of."""
+    """Text between apostrophes, whose braces are no syntax; or # in a plural, which the number replaces."""
 
     raw: str
     number: bool = False
@@ -34,7 +34,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An argument with branches. head and tail: what stands around them"""
+    """An argument with branches. head and tail: the text around them"""
 
     name: str
     head: str
@@ -46,11 +46,11 @@ Message = tuple[str | Quoted | Choice, ...]
 
 
 class _NotAMessageError(Exception):
-    """It is written like one and is none."""
+    """The text looks like a message and is none."""
 
 
 def parsed(text: str) -> Message | None:
-    """A text as a message with branches; None where it has none, or is not written as ICU asks."""
+    """A text as a message with branches; None if it has no branches, or is not valid ICU syntax."""
     if not _HEAD.search(text):
         return None
     try:
@@ -61,7 +61,7 @@ def parsed(text: str) -> Message | None:
 
 
 def written_message(message: Message) -> str:
-    """The text of a message; of one that was parsed, the same text."""
+    """The text of a message; for a parsed message, the original text."""
     return "".join(_written(message))
 
 
@@ -81,12 +81,12 @@ def _written(message: Message) -> Iterator[str]:
 
 
 def _message(text: str, place: int, plural: bool, depth: int) -> tuple[Message, int]:
-    """The message that begins at a place, and where it ends: at a brace that closes more than was opened."""
+    """The message that begins at a place, and its end: a closing brace without an opening one."""
     if depth > _MAX_DEPTH:
         raise _NotAMessageError
     parts: list[str | Quoted | Choice] = []
     start = place
-    simple = 0  # braces of arguments without branches that are open
+    simple = 0  # open braces of arguments without branches
     while place < len(text):
         letter = text[place]
         special: Quoted | Choice | None = None

@@ -14,7 +14,7 @@ from knnmt.protection.placeholders import Kind, find
 from knnmt.protection.tags import breaks_line
 
 _CODES = 0x10_0000  # private characters that stand for codes while a message is parsed
-_NUMBERS = ("5", "7", "8", "9", "6")  # that may stand for the number of a plural
+_NUMBERS = ("5", "7", "8", "9", "6")  # numbers that may replace the number of a plural
 _SINGULAR = ("1", "11", "21")
 
 Template = tuple["str | Code | int", ...]  # numbers are leaves
@@ -24,8 +24,8 @@ Template = tuple["str | Code | int", ...]  # numbers are leaves
 class Layout:
     """The leaves of a text in order.
 
-    template: the text, with the numbers of leaves in their places
-    choices: what codes in leaves stand for that are arguments with branches
+    template: the text, with the numbers of leaves in place of the leaves
+    choices: the arguments with branches that codes in leaves stand for
     """
 
     leaves: list[Marked] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Layout:
     choices: dict[str, Template] = field(default_factory=dict)
 
     def filled(self, translated: Sequence[Marked]) -> Marked:
-        """The whole text, with translations in the places of its leaves."""
+        """The whole text, with translations in place of its leaves."""
         return joined_strings(list(self._filled(self.template, translated)))
 
     def _filled(self, template: Template, translated: Sequence[Marked]) -> Iterator[str | Code]:
@@ -90,14 +90,14 @@ def _of_choice(choice: Choice, codes: Sequence[Code], layout: Layout) -> Templat
 
 
 def _lowered(text: str, codes: Sequence[Code]) -> Marked:
-    """A text with its codes again."""
+    """The text, with its codes restored."""
     return joined_strings(
         [codes[ord(letter) - _CODES] if 0 <= ord(letter) - _CODES < len(codes) else letter for letter in text]
     )
 
 
 def _cut(text: Marked, layout: Layout) -> Template:
-    """The template of a text that is cut at tabs and where codes break the line."""
+    """The template of a text, cut at tabs and at codes that break the line."""
     template: list[str | Code | int] = []
     leaf: list[str | Code] = []
 

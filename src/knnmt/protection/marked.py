@@ -31,16 +31,16 @@ class Code:
 
 
 Marked = tuple[str | Code, ...]
-"""The parts of a text in order. Characters in its strings are those a person reads, not escaped."""
+"""The parts of a text in order. Characters in its strings are not escaped: they are what a person reads."""
 
 
 def written(text: Marked) -> str:
-    """The text with its codes as they stand in the document."""
+    """The text with its codes as they are in the document."""
     return "".join(part.raw if isinstance(part, Code) else part for part in text)
 
 
 def joined_strings(parts: Sequence[str | Code]) -> Marked:
-    """Parts without empty strings, and strings that follow each other as one."""
+    """The parts without empty strings; consecutive strings are joined."""
     found: list[str | Code] = []
     for part in parts:
         if isinstance(part, str) and found and isinstance(found[-1], str):
@@ -51,5 +51,5 @@ def joined_strings(parts: Sequence[str | Code]) -> Marked:
 
 
 def read(text: Marked) -> str:
-    """The text as a person reads it: with what is shown of its codes."""
+    """The text as a person reads it, with the shown form of its codes."""
     return "".join(part.shown if isinstance(part, Code) else part for part in text)

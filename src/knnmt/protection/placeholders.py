@@ -21,7 +21,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What is asked of a stretch of text."""
+    """What must be kept of a part of a text."""
 
     EXACT = "comes out as it is"
     NUMBER = "comes out with its digits"
@@ -30,7 +30,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A stretch of a text."""
+    """A part of a text."""
 
     start: int
     end: int
@@ -64,14 +64,14 @@ _NUMBER = r"\d+(?:[.,'’:/\u00a0\u202f]\d+)*"
 _SIGNS = "%‰€$£¥₹₽₩¢"
 _AFTER = rf"[{_SIGNS}](?![%({{])|\s[{_SIGNS}](?![%$\w({{])"  # "5 €" and "50%ige", not "5 %s"
 _PATTERN = re.compile(rf"(?P<exact>{_EXACT})|(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>{_AFTER})?)")
-_ANY = re.compile(r"[\d{}%$&\\/@\[]|www\.|mailto:")  # one of which is in all that is found: most texts have none
+_ANY = re.compile(r"[\d{}%$&\\/@\[]|www\.|mailto:")  # every find has one of these; most texts have none
 _TRAILING = ".,;:!?…"
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:([.,'’\u00a0\u202f])\d{3})(?:\1\d{3})*(?!\d)")
 _RUN = re.compile(r"\d+")
 
 
 def find(text: str, also: Collection[str] = ()) -> list[Found]:
-    """All of it in a text, in order and apart from each other. also: other texts that are to come out as they are"""
+    """All such parts of a text, in order, without overlaps. also: other texts that must stay unchanged"""
     if not also:
         return list(_found(text, 0, len(text))) if _ANY.search(text) else []
     literal = re.compile("|".join(re.escape(each) for each in sorted(also, key=len, reverse=True)))
@@ -85,7 +85,7 @@ def find(text: str, also: Collection[str] = ()) -> list[Found]:
 
 
 def joined_exact(found: Iterable[Found]) -> list[Found]:
-    """Placeholders that touch each other as one, and numbers; signs may stand elsewhere."""
+    """Placeholders, joined if they touch each other, and numbers; signs may move."""
     joined: list[Found] = []
     for each in found:
         last = joined[-1] if joined else None
@@ -124,7 +124,7 @@ def _without_punctuation(found: str) -> str:
 
 
 def runs(number: str) -> list[str]:
-    """The digits of a number, run by run, whatever groups its thousands."""
+    """The runs of digits of a number, whatever separates its thousands."""
     return _RUN.findall(_GROUPED.sub(lambda grouped: re.sub(r"\D", "", grouped.group()), number))
 
 
@@ -138,7 +138,7 @@ def writings(number: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a translation must have: placeholders, runs of digits, and signs, each so many times.
+    """What a translation must have: placeholders, runs of digits, and signs, with the count of each.
 
     together: placeholders that touch each other, such as %d%%, which stay together
     """
@@ -150,7 +150,7 @@ class Needs:
 
     @classmethod
     def of(cls, found: Collection[Found]) -> Needs:
-        """What these ask for."""
+        """The needs of these parts."""
         return cls(
             Counter(each.text for each in found if each.kind is Kind.EXACT),
             Counter(run for each in found if each.kind is Kind.NUMBER for run in runs(each.text)),
@@ -162,9 +162,9 @@ class Needs:
         return bool(self.exact or self.digits or self.signs)
 
     def unmet_in(self, text: str, also: Collection[str] = ()) -> list[str]:
-        """What a text has too seldom or too often, placeholders that are not its own counted; empty where all is well.
+        """What a text has too seldom or too often, including foreign placeholders; empty if nothing is wrong.
 
-        A number of which the source has no digits is the translation's affair: "two" may have become 2.
+        A number whose digits are not in the source is allowed: "two" may have become 2.
         """
         has = Needs.of(find(text, also))
         wrong = [each for each in self.exact | has.exact if self.exact[each] != has.exact[each]]

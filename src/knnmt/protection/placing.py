@@ -2,8 +2,8 @@
 
 The translation is cut into units: words, marks, and placeholders. An alignment says how much of each unit comes from
 each source token. A pair of codes goes around the units that come mostly from what it enclosed in the source, with the
-pairs and codes that it contained inside. A single code goes to the place where the least of what preceded it comes
-after it.
+pairs and codes that it contained inside. A single code goes to the place after which the least comes from the tokens
+that preceded it in the source.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy.typing as npt
 from knnmt.protection.marked import Code, Marked, Role, joined_strings
 
 Alignment = npt.NDArray[np.float32]
-_EVEN = 0.5  # a unit belongs to what more of it than this comes from
+_EVEN = 0.5  # a unit belongs to the part of the source from which more than this share of it comes
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A code in a source.
 
-    token: how many source tokens stand before it
-    left: it stands right after a word, without a space
+    token: the number of source tokens before it
+    left: it is right after a word, without a space
     blank: it is white space, and takes the place of a space
     """
 
@@ -38,9 +38,9 @@ class Placed:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A code, or a pair, and what it holds. Of a pair whose other half stands in another segment, one is None.
+    """A code or a pair, and its content. If the other half of a pair is in another segment, one of the two is None.
 
-    start, end: source tokens; first, last: units that it was put around
+    start, end: source tokens; first, last: the units that it was put around
     """
 
     start: int
@@ -55,7 +55,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Units with codes between them. whole: every pair that was around words is around some"""
+    """Units with codes between them. whole: every pair that was around words is still around words"""
 
     marked: Marked
     whole: bool
@@ -77,7 +77,7 @@ def arrange(text: str, units: Sequence[tuple[int, int]], codes: Sequence[Placed]
 
 
 def proportional(units: int, tokens: int) -> Alignment:
-    """The alignment of a translation word by word: every unit comes from the tokens at the same place."""
+    """The alignment of a word-by-word translation: every unit comes from the tokens at the same relative place."""
     alignment = np.zeros((units, tokens), dtype=np.float32)
     for unit in range(units):
         first, last = unit * tokens / units, (unit + 1) * tokens / units
@@ -87,7 +87,7 @@ def proportional(units: int, tokens: int) -> Alignment:
 
 
 def _tree(codes: Sequence[Placed], tokens: int) -> _Node:
-    """What holds what. A pair that is cut by the end of the segment reaches that end."""
+    """The nesting of the codes. A pair that is cut by the end of the segment reaches that end."""
     root = _Node(0, tokens)
     numbers = [(placed.code.role, placed.code.pair) for placed in codes]
     open_ = [root]
@@ -104,7 +104,7 @@ def _tree(codes: Sequence[Placed], tokens: int) -> _Node:
                     node.end, node.closing = placed.token, placed
                     break
         elif role is Role.CLOSING and pair is not None:
-            # Its opening half stands in a segment before: it holds all that came up to here.
+            # Its opening half is in an earlier segment, so it holds everything up to here.
             outer = open_[-1]
             node = _Node(0, placed.token, closing=placed, children=outer.children[:])
             outer.children[:] = [node]
@@ -114,14 +114,14 @@ def _tree(codes: Sequence[Placed], tokens: int) -> _Node:
 
 
 class _Placing:
-    """Where codes go among units."""
+    """Finds the places of codes among units."""
 
     def __init__(self, shares: Alignment, spaced: list[bool]) -> None:
         self._shares, self._spaced = shares, spaced
         self.whole = True
 
     def place(self, nodes: list[_Node], low: int, high: int) -> None:
-        """Put nodes around units between low and high, and theirs inside of them."""
+        """Put nodes around units between low and high, and their inner nodes inside them."""
         ranges = [node for node in nodes if node.alone is None]
         free = [True] * (high - low)
         for node in sorted(ranges, key=lambda each: -self._gain(each, low, high).clip(min=0).sum()):
@@ -139,7 +139,7 @@ class _Placing:
         return gain
 
     def _range(self, node: _Node, low: int, high: int, free: Sequence[bool]) -> tuple[int, int]:
-        """The stretch of free units that comes most from the node's tokens."""
+        """The range of free units that comes most from the node's tokens."""
         if node.opening is None or node.closing is None:
             return self._reaching_an_end(node, low, high, free)
         gain = self._gain(node, low, high)
@@ -166,7 +166,7 @@ class _Placing:
         return low + found[0], low + found[1]
 
     def _reaching_an_end(self, node: _Node, low: int, high: int, free: Sequence[bool]) -> tuple[int, int]:
-        """For half a pair: units up to the end that it reaches, as far as they are free."""
+        """For half a pair: the free units up to the end that it reaches."""
         gain = self._gain(node, low, high)
         from_end = list(zip(gain, free, strict=True))
         if node.closing is None:
@@ -180,7 +180,7 @@ class _Placing:
         return (low, low + count) if node.closing is not None else (high - count, high)
 
     def _gap(self, node: _Node, low: int, high: int, ranges: Sequence[_Node]) -> int:
-        """The place between units, not inside of a range, such that what came before it in the source does here."""
+        """The place between units, outside of ranges, that best keeps what preceded it in the source before it."""
         before = self._shares[low:high, : node.start].sum(1) - self._shares[low:high, node.start :].sum(1)
         sums = [0.0, *accumulate(float(each) for each in before)]
         places = [gap for gap in range(low, high + 1) if not any(each.first < gap < each.last for each in ranges)]
@@ -192,7 +192,7 @@ class _Placing:
         """Units, by their numbers, and codes."""
         found: list[int | Placed] = []
         unit = low
-        # At one place, what holds units comes after what holds none.
+        # At the same place, nodes that hold units come after nodes that hold none.
         for node in sorted(nodes, key=lambda each: (each.first, each.last > each.first)):
             found.extend(range(unit, node.first))
             inside = [node.alone] if node.alone is not None else self.emit(node.children, node.first, node.last)
@@ -218,7 +218,7 @@ def _written(text: str, units: Sequence[tuple[int, int]], arranged: Sequence[int
 
 
 def _spaced(space: str, codes: Sequence[Placed]) -> list[str | Code]:
-    """Codes between two units: those that close or stand right after a word come before the space."""
+    """Codes between two units: codes that close, or come right after a word, are put before the space."""
     blanks = [each for each in codes if each.blank]
     if blanks:
         space = "".join(each.code.raw for each in blanks)

@@ -33,7 +33,7 @@ _INLINE = frozenset(
     """.split()  # noqa: SIM905
 )
 _HTML = _VOID | _BREAKING | _INLINE
-_WHOLE = frozenset({"ph", "it", "bpt", "ept", "ut"})  # what they hold is code
+_WHOLE = frozenset({"ph", "it", "bpt", "ept", "ut"})  # their content is code
 _HALVES = {"bpt": Role.OPENING, "ept": Role.CLOSING, "bx": Role.OPENING, "ex": Role.CLOSING}
 _HALVES |= {"sc": Role.OPENING, "ec": Role.CLOSING}
 _EXCHANGE = _WHOLE | _HALVES.keys() | {"g", "x", "mrk", "pc", "hi", "cp"}
@@ -59,7 +59,7 @@ _NAME = re.compile(r"(?:<|&lt;)/?([A-Za-z][\w:.-]*)")
 
 @dataclass(frozen=True, slots=True)
 class _Tag:
-    """One in a text. key: what its other half has, too; sure: it is one even without another half"""
+    """A tag in a text. key: shared with its other half; sure: it is a tag even without another half"""
 
     start: int
     end: int
@@ -71,9 +71,9 @@ class _Tag:
 
 
 def with_tags(text: str, mode: Tags = "auto", whole: Collection[str] = ()) -> Marked:
-    """A text whose tags are codes. Written out, it is the text again.
+    """A text whose tags are codes. `written` gives the original text.
 
-    whole: elements that are one code with all that they hold
+    whole: elements that are one code together with their content
     """
     if mode == "none" or not ("<" in text or "&lt;" in text):
         return (text,) if text else ()
@@ -93,20 +93,20 @@ def with_tags(text: str, mode: Tags = "auto", whole: Collection[str] = ()) -> Ma
 
 
 def breaks_line(code: Code) -> bool:
-    """Whether what comes after a code is another line: a paragraph, an item of a list, a cell."""
+    """Whether the text after a code is another line: a paragraph, a list item, a cell."""
     named = _NAME.match(code.raw)
     return named is not None and (named[1].lower() in _BREAKING or _LINE_BREAK.search(code.raw) is not None)
 
 
 def is_formatting(code: Code) -> bool:
-    """Whether a code is known to stand for no word: a picture, a mark in the text, a comment."""
+    """Whether a code is known to replace no word: a picture, a mark in the text, a comment."""
     named = _NAME.match(code.raw)
     return code.raw.startswith("<!") or (named is not None and named[1].lower() in _HTML | {"mrk", "bpt", "ept"})
 
 
 def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_Tag]:
     place = 0
-    unclosed: set[str] = set()  # looked for once: where none follows, none does later
+    unclosed: set[str] = set()  # names are searched for once: if no end follows, none follows later
     while match := _TAG.search(text, place):
         start, end = match.span()
         place = end
@@ -125,7 +125,7 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
         shown = ""
         sure = mode == "xml" or alone or name in (_HTML if mode == "html" else _HTML | _EXCHANGE)
         if not closes and not alone:
-            # What an element of these holds is code; of any element that holds nothing, both tags are one code.
+            # The content of such an element is code. If any element is empty, its two tags are one code.
             is_whole = name in whole_elements or _STAYS.search(attributes) is not None
             inner = "(.*?)" if is_whole else "()"
             slash = "</" if way == "1" else "&lt;/"
@@ -147,9 +147,9 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
 
 
 def _paired(tags: list[_Tag]) -> dict[int, int]:
-    """The numbers of pairs, by tag; those that cross a pair that closes before them have none."""
+    """The numbers of pairs, by tag; tags that cross a pair that closes before them have none."""
     open_: list[int] = []
-    waiting: Counter[tuple[str, str]] = Counter()  # of those that are open, by key
+    waiting: Counter[tuple[str, str]] = Counter()  # the number of open tags, by key
     pairs: dict[int, int] = {}
     for number, tag in enumerate(tags):
         if tag.role is Role.OPENING:

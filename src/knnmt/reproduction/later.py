@@ -75,8 +75,6 @@ def later_table(results: Results, tables: Tables) -> Lines | None:
 
 
 def _gain(results: Results, name: str) -> str:
-    """The gain over fixed λ, on average over the domains; None unless all of them have both."""
-    pairs = [(results.bleu(domain, name), results.bleu(domain, "B/knn-fixed")) for domain in results.domains]
-    differences = [ours - fixed for ours, fixed in pairs if ours is not None and fixed is not None]
-    whole = differences and len(differences) == len(pairs)
-    return f"{sum(differences) / len(differences):+.2f}" if whole else NOT_RUN
+    """The gain over fixed λ, on average over the domains and seeds; "not run" unless all domains have both."""
+    ours, fixed = results.average_bleu(name), results.average_bleu("B/knn-fixed")
+    return NOT_RUN if ours is None or fixed is None else f"{ours - fixed:+.2f}"

@@ -108,7 +108,7 @@ def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
         yield (
             "Our gains are those of block B over the row with fixed λ. Published gains are means of the four domains "
             "in the named software, over its plain kNN-MT. Combiners are trained on the half of the text that is used "
-            "for tuning; the first of five seeds is shown, not the best."
+            "for tuning; scores are means of all seeds that were run."
         )
         yield markdown(later)
     for title, lines in (

@@ -21,7 +21,7 @@ LOG_ADVANTAGE = 9.0  # the logarithm of the factor by which an entry of the same
 
 @dataclass(frozen=True, slots=True)
 class DistanceCombiner:
-    """Equation 2 for the weights, with counts where there are any; λ fixed, or fading with distance.
+    """Equation 2 for the weights, with counts if there are any; λ is fixed, or fades with distance.
 
     A decoder state is a function of the source and the target so far. An entry at almost no distance therefore comes
     from the very same text, and tells how the memory continues there. So if λ fades, such entries outweigh others
@@ -43,7 +43,7 @@ class DistanceCombiner:
     def weigh(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         """The same, from only the values that it uses.
 
-        counts (rows, k): how many entries each neighbour stands for after merging, or None where nothing was merged
+        counts (rows, k): how many entries each neighbour stands for after merging, or None if nothing was merged
         """
         config, distances_sq = self.config, neighbours.distances_sq
         bonus = None if counts is None else counts.log()

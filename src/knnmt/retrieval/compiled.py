@@ -91,7 +91,8 @@ class CompiledSteps:
         cls, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
     ) -> CompiledSteps | None:
         """Steps with this store. None if compiled code is not built or the store is not on the CPU, for too many
-        neighbours, for keys in float32, and for a cache that compares whole states or counts borrowed searches.
+        neighbours, for segments with keys in float32, and for a cache that compares whole states or counts borrowed
+        searches.
         """
         native = library()
         if config.segments is not None and store.index.entries.key_dtype != torch.float16:

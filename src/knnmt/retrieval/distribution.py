@@ -3,8 +3,8 @@
     p_kNN(y) ∝ Σ over neighbours with token y of exp(-d² / T)                       (2)
     p(y)     = λ p_kNN(y) + (1 - λ) p_NMT(y)                                        (3)
 
-Only the k tokens of a row's neighbours change. For every other token, equation 3 is the same factor 1 - λ, which is
-added to the row's score as an offset.
+Only the k tokens of a row's neighbours change. For every other token, equation 3 is the same factor 1 - λ, whose
+logarithm is an offset to add to the row's score.
 """
 
 from __future__ import annotations

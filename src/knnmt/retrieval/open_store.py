@@ -268,7 +268,7 @@ class OpenStore:
                 self.snapshot = self._taken(self.snapshot)
             return changed
 
-    # What it shows now ------------------------------------------------------------------------------------------------
+    # The present snapshot ---------------------------------------------------------------------------------------------
 
     @property
     def values(self) -> Tensor:

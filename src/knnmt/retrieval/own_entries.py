@@ -145,7 +145,7 @@ class CompiledOwnEntries:
         sure: Sequence[float],
         limits: Sequence[int],
     ) -> list[list[int]]:
-        """For each sentence, the tokens that follow in the entries that agree with it (`knnmt_own_draft` in own.cpp).
+        """For each sentence, the tokens that follow in the entries with its newest token (`knnmt_own_draft`, own.cpp).
 
         places: (rows, k), as `mix_in_turn` found them; rows, newest: for each sentence, which of these rows chose its
         newest token, and that token; sure: the probability of a token that all entries name; limits: of tokens

@@ -186,7 +186,7 @@ class RecordedSteps:
         return self._kernel is not None and width <= _MAX_ROWS and width * found[1].shape[1] <= _MAX_NEIGHBOURS
 
     def _mix_in_one(self, found: Found, log_probabilities: Tensor, in_turn: int, sums: Tensor, steps: Tensor) -> Tensor:
-        """The same in compiled code; returns the offsets, (sentences, width). sums, steps: are set to those after it"""
+        """The same in compiled code; returns the offsets, (sentences, width). sums, steps: get values after the rows"""
         assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has checked this
         store, (sentences, width, vocabulary), k = self._store, log_probabilities.shape, found[1].shape[1]
         offsets = torch.empty((sentences, width), device=log_probabilities.device)

@@ -13,16 +13,16 @@ from knnmt.evaluation.bench.running import BenchReport
 from knnmt.evaluation.plotting import new_figure, save_figure
 
 _COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
-_MARKS = "osD^vPX*"  # one more than colours, so that seven systems later the two do not meet again
+_MARKS = "osD^vPX*"  # one more than colours, so that the eighth system does not repeat both
 _STROKES = ["-", "--", "-.", ":"]
 _SHADES = ["#08519c", "#6baed6", "#c6dbef", "#969696", "#d9d9d9"]  # dark to light, for batch sizes
 _HATCHES = ["", "///", "...", "xx", "++"]
 _BAR = 0.8  # of the room between two systems
-_ASIDE = 0.05  # doublings of the batch size that systems stand beside each other, so that no mark hides another
+_ASIDE = 0.05  # the shift between systems in doublings of the batch size, so that no mark hides another
 
 
 def speed_figure(report: BenchReport) -> Any:
-    """Tokens a second (log axis) against batch size, a line a system; bars from the slowest to the fastest round."""
+    """Tokens per second (log axis) by batch size, a line per system; bars from the slowest to the fastest round."""
     figure = new_figure(7.2, 4.2)
     axes = figure.subplots()
     sizes, count = report.config.batch_sizes, len(report.systems)
@@ -60,7 +60,7 @@ def speed_figure(report: BenchReport) -> Any:
 
 
 def ablation_figure(report: BenchReport) -> Any:
-    """Speed of the other systems in terms of the first one's, combinations under each other, a bar a batch size."""
+    """The speed of the other systems relative to the first; one row per combination, one bar per batch size."""
     sizes, first, others = report.config.batch_sizes, report.systems[0], report.systems[1:] or report.systems
     figure = new_figure(7.2, 1.1 + 0.22 * len(others) * max(2, len(sizes)))
     axes = figure.subplots()
@@ -98,7 +98,7 @@ def save_plots(report: BenchReport, directory: Path) -> list[Path]:
 
 
 def _round_numbers(report: BenchReport) -> tuple[list[float], list[str]]:
-    """Ticks of a log axis, from below all speeds to above them: round numbers, more where the span is small."""
+    """Ticks of a log axis, from below all speeds to above them: round numbers, more of them if the span is small."""
     lowest = min(min(each.speeds) for each in report.measurements)
     highest = max(max(each.speeds) for each in report.measurements)
     digits = (1, 1.5, 2, 3, 4, 5, 7) if highest < 12 * lowest else (1, 2, 5)

@@ -1,4 +1,4 @@
-"""The process of a measured system, from outside: it is started, asked over a pipe, and always ended."""
+"""The process of a measured system, seen from outside: it is started, gets requests over a pipe, and always ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import IO, Any, Protocol, cast
 from knnmt.errors import SystemStoppedError
 from knnmt.evaluation.systems import System
 
-_MAX_SHOWN = 2_000  # characters of what a process said before it ended
+_MAX_SHOWN = 2_000  # characters of a process's last output
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What translating some texts gave and took.
+    """The translations of some texts, and their cost.
 
-    tokens: of the best hypotheses, end of sentence counted
+    tokens: of the best hypotheses, including ends of sentences
     searches: rows, searches, both of them at first steps, and tokens drafted and accepted; all 0 without a memory
     """
 
@@ -39,16 +39,16 @@ class Answer:
 
 
 class Answering(Protocol):
-    """Something that translates when asked to."""
+    """An object that translates on request."""
 
     def ask(self, texts: Sequence[str], batch_size: int) -> Answer: ...
 
 
 class SystemProcess:
-    """A process that `bench_worker.serve` runs in. Used with `with`, at whose end the process is gone.
+    """A process that runs `worker.serve`. Use it in a `with` block, which ends the process.
 
-    command: what starts it
-    threads: CPU threads, of PyTorch and of FAISS, which reads them from the environment
+    command: starts it
+    threads: CPU threads of PyTorch and of FAISS, which reads the number from the environment
     """
 
     def __init__(self, name: str, command: Sequence[str], threads: int) -> None:
@@ -75,7 +75,7 @@ class SystemProcess:
             self._said.close()
 
     def about(self) -> dict[str, Any]:
-        """What it says of itself when it is ready; to be called once, first."""
+        """Its description of itself when it is ready. Call it once, first."""
         return self._read()
 
     def ask(self, texts: Sequence[str], batch_size: int) -> Answer:
@@ -115,6 +115,6 @@ def start(system: System, *, threads: int, beam: int, **options: Any) -> SystemP
         "beam": beam,
         **options,
     }
-    # -P: the directory that the command is called in holds no modules of ours
+    # -P: do not import modules from the current directory
     command = [sys.executable, "-P", "-m", "knnmt.evaluation.bench.worker", json.dumps(description)]
     return SystemProcess(system.name, command, threads)

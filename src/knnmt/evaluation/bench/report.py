@@ -13,7 +13,7 @@ _Rows = list[list[str]]
 
 
 def as_text(report: BenchReport) -> str:
-    """For the terminal: columns under each other."""
+    """For the terminal, in aligned columns."""
     return _written(report, _aligned, "")
 
 
@@ -23,7 +23,7 @@ def as_markdown(report: BenchReport) -> str:
 
 
 def as_json(report: BenchReport) -> str:
-    """Everything that was measured, every round of it, and medians and ratios."""
+    """All measurements of every round, with medians and ratios."""
     content = asdict(report)
     for told, each in zip(content["measurements"], report.measurements, strict=True):
         told |= {"median": each.median, "ratio": report.ratio(each)}
@@ -56,7 +56,7 @@ def _conditions(report: BenchReport) -> str:
 
 
 def _machines(report: BenchReport) -> str:
-    """What was computed on: once where it is the same for all, as it should be."""
+    """The machines: only one, if it is the same for all systems, as it should be."""
     told = set(report.machines.values())
     return told.pop() if len(told) == 1 else "; ".join(f"{name}: {each}" for name, each in report.machines.items())
 

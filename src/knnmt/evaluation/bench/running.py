@@ -18,7 +18,7 @@ from knnmt.evaluation.bench.text import BenchText, describe_text
 from knnmt.evaluation.systems import System
 from knnmt.version import __version__
 
-# What the engine, the index and the retrieval call their stages, as readers of a report know them.
+# The names of stages in a report, with the names that the engine, the index and the retrieval use.
 STAGES = {
     "encoder": ("encoder",),
     "decoder": ("decoder", "output"),
@@ -31,7 +31,7 @@ REST = "the rest"  # beams, text, batching
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one system does once in every round."""
+    """The work of one system in every round."""
 
     system: str
     batch_size: int
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A job that was done. Round 0 warms up."""
+    """A finished job. Round 0 warms up."""
 
     round_number: int
     job: Job
@@ -51,13 +51,13 @@ class Turn:
 class Measurement:
     """A system at a batch size, over all rounds that count.
 
-    speeds: tokens a second of each round
-    stage_milliseconds: by the names of `STAGES` and `REST`, for each token, mean over the rounds
+    speeds: tokens per second of each round
+    stage_milliseconds: by the names of `STAGES` and `REST`, per token, mean over the rounds
     saved: the part of all rows that was not searched, and the same without first steps, which the paper leaves out;
         None without a memory
-    tokens_a_pass: of a sentence, for each pass of the decoder; more than 1 where tokens are drafted from the memory;
-        None without one
-    resident_mib: memory of the process after its last round, None where the machine does not tell
+    tokens_a_pass: tokens of a sentence per pass of the decoder; more than 1 if tokens are drafted from the memory;
+        None without a memory
+    resident_mib: memory of the process after its last round; None if the machine does not tell
     """
 
     system: str
@@ -75,7 +75,7 @@ class Measurement:
 
 
 def usable_threads() -> int:
-    """As many as PyTorch takes when nobody says: OMP_NUM_THREADS, or the cores that this process may run on."""
+    """PyTorch's default number of threads: OMP_NUM_THREADS, or the cores that this process may run on."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     if told.isdecimal() and int(told) >= 1:
         return int(told)
@@ -84,7 +84,7 @@ def usable_threads() -> int:
 
 @dataclass(frozen=True, slots=True)
 class BenchConfig:
-    """How speed is measured; model, device, dtype and languages are as `Translator` takes them."""
+    """How speed is measured; model, device, dtype and languages are as in `Translator`."""
 
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     rounds: int = 5
@@ -105,10 +105,10 @@ class BenchConfig:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """What was measured, by batch size and then by system, and what a reader needs to judge it.
+    """The measurements, by batch size and then by system, with the facts that a reader needs to judge them.
 
-    machines: what each system computed on
-    load: the machine's load average before the first system was started, None where it does not tell
+    machines: the machine of each system
+    load: the machine's load average before the first system was started; None if it does not tell
     signatures: of each system
     """
 
@@ -128,24 +128,24 @@ class BenchReport:
         return next(each for each in self.measurements if (each.system, each.batch_size) == (system, batch_size))
 
     def ratio(self, measurement: Measurement) -> float:
-        """Its median speed in terms of the first system's, at the same batch size."""
+        """Its median speed relative to the first system's, at the same batch size."""
         return measurement.median / self.of(self.systems[0], measurement.batch_size).median
 
 
 def load_average() -> float | None:
-    """How many processes wanted to run during the last minute, where the machine tells."""
+    """How many processes wanted to run during the last minute; None if the machine does not tell."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def take_turns(systems: Mapping[str, Answering], jobs: Sequence[Job], rounds: int) -> Iterator[Turn]:
-    """Every job once in every round, in this order, one at a time; a round 0 before the others warms up."""
+    """Run every job once in every round, in this order, one at a time. Round 0 comes first and warms up."""
     for round_number in range(rounds + 1):
         for job in jobs:
             yield Turn(round_number, job, systems[job.system].ask(job.texts, job.batch_size))
 
 
 def summarise(turns: Sequence[Turn]) -> list[Measurement]:
-    """A measurement for each system and batch size, in the order they first came."""
+    """A measurement for each system and batch size, in the order of their first turns."""
     answers: dict[tuple[str, int], list[Answer]] = {}
     for turn in turns:
         if turn.round_number > 0:
@@ -183,12 +183,12 @@ def bench(
     progress: Callable[[Turn], None] = lambda _: None,
     text_name: str = "",
 ) -> BenchReport:
-    """Measure the speed of systems on the same sentences; the first is what the others are compared with.
+    """Measure the speed of systems on the same sentences. The others are compared with the first.
 
-    tell: called before the first turn with what is worth knowing: that the sentences stand in a store, or what would
-        make a system's search faster
+    tell: called before the first turn with useful facts: that a store holds the sentences, or what would make a
+        system's search faster
     progress: called after every turn
-    text_name: of the file that the sentences come from, for the report
+    text_name: the name of the sentences' file, for the report
     """
     config = config or BenchConfig()
     names = {system.name for system in systems}

@@ -14,11 +14,11 @@ _SHORT_HASH = 12  # hexadecimal digits
 
 @dataclass(frozen=True, slots=True)
 class BenchText:
-    """The sentences that were translated, as a report names them.
+    """The translated sentences, as a report describes them.
 
-    name: of the file they come from; "" where there is none
-    sha256: the beginning of the hash of all sentences, a line each
-    known: how many of them stand in a store, by the store's path; those that hold none are left out
+    name: of the file they come from; "" if there is none
+    sha256: the beginning of the hash of all sentences, one per line
+    known: how many of them a store holds, by the store's path; stores that hold none are left out
     """
 
     name: str
@@ -36,8 +36,8 @@ class BenchText:
 
 
 def describe_text(name: str, sources: Sequence[str], systems: Sequence[System]) -> BenchText:
-    """What a report says of a text, compared with every store of the systems."""
-    from knnmt.datastore.overlap import known  # NumPy, for which other commands should not wait
+    """The description of a text for a report, after comparing it with every store of the systems."""
+    from knnmt.datastore.overlap import known  # brings NumPy, and other commands should not wait for it
     from knnmt.datastore.store import Datastore
 
     asked = [SegmentPair(source, "", name) for source in sources]

@@ -23,18 +23,18 @@ from knnmt import timing
 from knnmt.errors import KnnmtError, SlowSearchWarning
 from knnmt.threads import TORCH_SPINS, loading
 
-# Rows, searches, both of them at first steps, and tokens that were drafted and accepted.
+# Rows, searches, both of them at first steps, and tokens drafted and accepted.
 Searches = tuple[int, int, int, int, int]
 NO_SEARCHES: Searches = (0, 0, 0, 0, 0)
-# texts and batch size -> translations, tokens of the best hypotheses (end of sentence counted), searches
+# texts and batch size -> translations, tokens of the best hypotheses (including ends of sentences), searches
 Translate = Callable[[list[str], int], tuple[list[str], int, Searches]]
 
 
 def serve(load: Callable[[], tuple[Translate, Mapping[str, Any]]]) -> None:
-    """Load a system, say what `load` tells of it, and answer requests."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when this ends: Ctrl-C reaches both
+    """Load a system, write the description that `load` returns, and answer requests."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends: Ctrl-C reaches both
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not stand among the answers
+    os.dup2(2, 1)  # output of libraries must not get among the answers
     requests: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     try:
@@ -49,14 +49,14 @@ def serve(load: Callable[[], tuple[Translate, Mapping[str, Any]]]) -> None:
 
 
 def _listen(requests: SimpleQueue[str]) -> None:
-    """Hand requests on. Their end is the end of this process, at work or not: nobody will read the answer."""
+    """Pass requests on. When they end, this process ends, even during work: nobody will read the answer."""
     for line in sys.stdin:
         requests.put(line)
     os._exit(0)
 
 
 def _measure(translate: Translate, texts: list[str], batch_size: int) -> dict[str, Any]:
-    # Recording costs 2 microseconds a stage, at most six stages a step of milliseconds: it is always on.
+    # Recording costs 2 microseconds per stage, with at most six stages in a step of milliseconds: it is always on.
     with timing.record() as timings:
         started = time.perf_counter()
         translations, tokens, searches = translate(texts, batch_size)
@@ -72,7 +72,7 @@ def _measure(translate: Translate, texts: list[str], batch_size: int) -> dict[st
 
 
 def _resident_mib() -> int | None:
-    """Memory of this process that is in RAM, touched parts of memory maps counted; None where nobody tells."""
+    """The memory of this process in RAM, including touched parts of memory maps; None if the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
