@@ -77,7 +77,7 @@ def read_architecture(config: Mapping[str, Any], family: str, positions: Positio
 
 
 def read_size(config: Mapping[str, Any], name: str, old_name: str = "", least: int = 1) -> int:
-    """A size from the config; ValueError if it is not a number, or larger than any model has."""
+    """A size from the config; ValueError if it is not a number, is below `least`, or is larger than any model has."""
     name = old_name if name not in config and old_name in config else name
     size: int = as_type(int, config[name], name)
     if not least <= size <= _MAX_SIZE:

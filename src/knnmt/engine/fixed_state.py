@@ -58,7 +58,7 @@ class FixedMemory:
         return self.cross_mask.shape[1]
 
     def begin(self, cross: Sequence[Tensor], mask: Tensor) -> None:
-        """Load the sources of a batch; mask (sentences, source) belongs to the same sentences, as `cross_mask`."""
+        """Load the sources of a batch; mask (sentences, source): the `cross_mask` of the same sentences."""
         sentences, source = mask.shape
         for mine, new in zip(self.cross, cross, strict=True):
             mine[:sentences, :source] = new

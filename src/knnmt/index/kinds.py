@@ -87,7 +87,7 @@ def lists_for(entries: int) -> int:
 
 
 def papers_lists(entries: int) -> int:
-    """4096 lists, as in the paper for stores of any size, but few enough that each list can be trained."""
+    """4096 lists, as in the paper for stores of any size, if each list can be trained; else as `lists_for`."""
     return _MAX_LISTS if entries >= _MIN_KEYS_PER_LIST * _MAX_LISTS else lists_for(entries)
 
 

@@ -164,7 +164,7 @@ class SourceSide:
         return bool(newer <= max(_MAX_NEWER_TOKENS, int(earlier._base.postings.sum()) // 16))
 
     def _long_there(self) -> int:
-        """The number of first segments in the lasting part: additions may soon be joined with the last segments."""
+        """The number of first segments in the lasting part. The others may soon be joined with additions."""
         count = len(self._segments)
         while count and self._first_entry[-1] - self._first_entry[count - 1] <= MAX_JOINED_ENTRIES:
             count -= 1
@@ -259,7 +259,7 @@ class SourceSide:
         return first, last - first
 
     def _sentences_with(self, token: int) -> Array:
-        """The sentences with a token that may be chosen, once for each occurrence of the token."""
+        """The sentences that hold a token and may be chosen, once for each occurrence of the token."""
         found = []
         for directory in (self._base, self._newer):
             for part, begin, end in directory.places[directory.first[token] : directory.first[token + 1]].tolist():
