@@ -14,7 +14,7 @@ from torch import Tensor
 
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.blocks import DecoderLayer, Embedding
-from knnmt.engine.compiled_layers import ACTIVATIONS, CompiledNorm, compiled_norm, matrices_of
+from knnmt.engine.compiled_layers import CompiledNorm, compiled_norm, compiled_stack, matrices_of
 from knnmt.engine.layers import Norm
 from knnmt.engine.product import Matrix
 from knnmt.engine.state import StateInTurn, TransformerState
@@ -30,20 +30,6 @@ class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, Matrix) for name in ("self_in", "self_out", "cross_query", "cross_out", "inner", "outer")),
         *((name, CompiledNorm) for name in ("self_norm", "cross_norm", "feed_forward_norm")),
-    )
-
-
-class _Decoder(ctypes.Structure):
-    """As in decoder.cpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("layers", "dim", "heads", "hidden", "activation", "norm_first")),
-        ("epsilon", ctypes.c_float),
-        ("layer", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("vocabulary", "longest")),
-        *((name, ctypes.c_void_p) for name in ("tokens", "positions")),
-        ("embedding_norm", CompiledNorm),
-        ("last_norm", CompiledNorm),
     )
 
 
@@ -79,21 +65,8 @@ class CompiledDecoder:
                 for mine, norms in zip(matrices, residuals, strict=True)
             )
         )
-        self._decoder = _Decoder(
-            len(layers),
-            shape.dim,
-            shape.decoder_heads,
-            matrices[0][4].outputs,
-            ACTIVATIONS[shape.activation],
-            shape.norm_first,
-            shape.norm_epsilon,
-            ctypes.addressof(self._layers),
-            len(embedding.tokens),
-            len(embedding.positions),
-            embedding.tokens.data_ptr(),
-            embedding.positions.data_ptr(),
-            compiled_norm(embedding.norm),
-            compiled_norm(last_norm),
+        self._decoder = compiled_stack(
+            shape, shape.decoder_heads, matrices[0][4].outputs, self._layers, embedding, last_norm
         )
 
     @classmethod

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.blocks import DecoderLayer, Embedding, EncoderLayer
-from knnmt.engine.compiled_layers import ACTIVATIONS, CompiledNorm, compiled_norm, matrices_of
+from knnmt.engine.compiled_layers import CompiledNorm, compiled_norm, compiled_stack, matrices_of
 from knnmt.engine.layers import Norm
 from knnmt.engine.product import Matrix
 from knnmt.engine.rows import Rows
@@ -29,20 +29,6 @@ class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, Matrix) for name in ("attention_in", "attention_out", "inner", "outer")),
         *((name, CompiledNorm) for name in ("attention_norm", "feed_forward_norm")),
-    )
-
-
-class _Encoder(ctypes.Structure):
-    """As in encoder.cpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("layers", "dim", "heads", "hidden", "activation", "norm_first")),
-        ("epsilon", ctypes.c_float),
-        ("layer", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("vocabulary", "longest")),
-        *((name, ctypes.c_void_p) for name in ("tokens", "positions")),
-        ("embedding_norm", CompiledNorm),
-        ("last_norm", CompiledNorm),
     )
 
 
@@ -71,21 +57,8 @@ class CompiledEncoder:
             )
         )
         self._source = (Matrix * len(decoders))(*chain.from_iterable(decoders))
-        self._encoder = _Encoder(
-            len(layers),
-            shape.dim,
-            shape.encoder_heads,
-            mine[0][2].outputs,
-            ACTIVATIONS[shape.activation],
-            shape.norm_first,
-            shape.norm_epsilon,
-            ctypes.addressof(self._layers),
-            len(embedding.tokens),
-            len(embedding.positions),
-            embedding.tokens.data_ptr(),
-            embedding.positions.data_ptr(),
-            compiled_norm(embedding.norm),
-            compiled_norm(last_norm),
+        self._encoder = compiled_stack(
+            shape, shape.encoder_heads, mine[0][2].outputs, self._layers, embedding, last_norm
         )
 
     @classmethod

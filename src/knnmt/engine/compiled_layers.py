@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
+from knnmt.engine.architecture import Architecture
+from knnmt.engine.blocks import Embedding
 from knnmt.engine.layers import AnyProjection, Norm
 from knnmt.engine.product import Matrix
 
-ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
+_ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
 _LARGEST_SIZE = 2**29  # of inputs or outputs, which are 32-bit numbers in compiled code
 
 
@@ -21,6 +24,50 @@ class CompiledNorm(ctypes.Structure):
 def compiled_norm(norm: Norm | None) -> CompiledNorm:
     """A norm for compiled code; it has no weights if there is no norm."""
     return CompiledNorm() if norm is None else CompiledNorm(norm.weight.data_ptr(), norm.bias.data_ptr())
+
+
+class CompiledStack(ctypes.Structure):
+    """An encoder or a decoder, as in encoder.cpp and decoder.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("layers", "dim", "heads", "hidden", "activation", "norm_first")),
+        ("epsilon", ctypes.c_float),
+        ("layer", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("vocabulary", "longest")),
+        *((name, ctypes.c_void_p) for name in ("tokens", "positions")),
+        ("embedding_norm", CompiledNorm),
+        ("last_norm", CompiledNorm),
+    )
+
+
+def compiled_stack(
+    shape: Architecture,
+    heads: int,
+    hidden: int,
+    layers: ctypes.Array[Any],
+    embedding: Embedding,
+    last_norm: Norm | None,
+) -> CompiledStack:
+    """The description of an encoder or a decoder. It refers to memory of the layers, the embedding and the norm.
+
+    hidden: the width between the two products of the feed-forward block
+    """
+    return CompiledStack(
+        len(layers),
+        shape.dim,
+        heads,
+        hidden,
+        _ACTIVATIONS[shape.activation],
+        shape.norm_first,
+        shape.norm_epsilon,
+        ctypes.addressof(layers),
+        len(embedding.tokens),
+        len(embedding.positions),
+        embedding.tokens.data_ptr(),
+        embedding.positions.data_ptr(),
+        compiled_norm(embedding.norm),
+        compiled_norm(last_norm),
+    )
 
 
 def matrices_of(
