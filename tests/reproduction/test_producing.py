@@ -269,7 +269,7 @@ def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_tha
     assert produce(asked(data, copy, tiny_checkpoint, **longer), again.append) == 0  # more rounds: all again
     assert [line.split()[1] for line in again[6:]] == ["plain/speed-2:"]
     assert {len(each["rounds"]) for each in read(copy / "plain/speed-2.json")["systems"].values()} == {2}
-    with pytest.raises(SettingError, match=r"speed of 2 sentences in 2 rounds, now 3 in 2\. Request the same"):
+    with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Request the same"):
         produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
     with pytest.raises(
         SettingError, match=r"the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"
