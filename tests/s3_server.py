@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -120,10 +120,10 @@ class _Answers(BaseHTTPRequestHandler):
         self._answer(f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode(), status)
         return False
 
-    def _answer(self, content: bytes = b"", status: int = 200, **headers: str) -> None:
+    def _answer(self, content: bytes = b"", status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
         sent = {"Content-Length": str(len(content)), "Content-Type": "application/xml"}
-        for name, value in (sent | {name.replace("_", "-"): value for name, value in headers.items()}).items():
+        for name, value in (sent | dict(headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -148,18 +148,18 @@ class _Answers(BaseHTTPRequestHandler):
         if (content := self.held.objects.get(self.name)) is None:
             self._wrong(404, "NoSuchKey", "The specified key does not exist.")
             return
-        headers = {"ETag": _etag(content), "Last_Modified": "Fri, 02 Jan 2026 03:04:05 GMT", "Accept_Ranges": "bytes"}
+        headers = {"ETag": _etag(content), "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT", "Accept-Ranges": "bytes"}
         if asked := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
             first, last = int(asked[1]), min(int(asked[2] or len(content)), len(content) - 1)
             if first >= len(content):
                 self._wrong(416, "InvalidRange", "The requested range is not satisfiable")
                 return
-            headers["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
-            self._answer(content[first : last + 1], 206, **headers)
+            headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+            self._answer(content[first : last + 1], 206, headers)
             return
         if self.command == "HEAD":
-            headers["Content_Length"] = str(len(content))
-        self._answer(content, **headers)
+            headers["Content-Length"] = str(len(content))
+        self._answer(content, headers=headers)
 
     def _listed(self) -> bytes:
         prefix, delimiter = self.query.get("prefix", ""), self.query.get("delimiter", "")
@@ -194,14 +194,14 @@ class _Answers(BaseHTTPRequestHandler):
             self._wrong(409, "BucketAlreadyOwnedByYou", "The bucket exists.")
         elif "uploadId" in self.query:
             self.held.uploads[self.query["uploadId"]][int(self.query["partNumber"])] = self.body
-            self._answer(ETag=_etag(self.body))
+            self._answer(headers={"ETag": _etag(self.body)})
         elif source := self.headers.get("x-amz-copy-source"):
             etag = self._put(self.held.objects[unquote(source).removeprefix("/").partition("/")[2]])
             self._answer(
                 f"<CopyObjectResult><ETag>{etag}</ETag><LastModified>{_DATE}</LastModified></CopyObjectResult>".encode()
             )
         else:
-            self._answer(ETag=self._put(self.body))
+            self._answer(headers={"ETag": self._put(self.body)})
 
     def do_POST(self) -> None:
         if not self._begin():
