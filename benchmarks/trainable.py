@@ -123,7 +123,7 @@ class Marian(nn.Module):
         )
         real = torch.arange(targets.shape[1]) < torch.tensor([len(pair[1]) for pair in batch])[:, None]
         wanted = targets.masked_fill(~real, _LEFT_OUT)
-        return Batch(*(each.to(device) for each in (sources, targets, wanted)), int(real.sum()))
+        return Batch(sources.to(device), targets.to(device), wanted.to(device), int(real.sum()))
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Tensor:
         """The sum over all target tokens, in nats."""
@@ -193,7 +193,7 @@ def fine_tuned(model: Marian, training: Tokens, judging: Tokens, rate: float, pa
                 group["lr"] = rate * min(1.0, update / 100)
             loss = model.loss(batches[number], SMOOTHING) / batches[number].tokens
             adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             nn.utils.clip_grad_norm_(learning, 1.0)
             adam.step()
             if update % every:

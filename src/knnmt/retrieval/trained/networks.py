@@ -23,6 +23,7 @@ from knnmt.retrieval.combiner import log_sentence_fading
 from knnmt.retrieval.trained.seen import BEST, Seen, distinct_counts
 
 WIDTH = 32
+_CAUTION = 0.95  # a trained λ is larger than a tuned one, so it fades at shorter distances of a sentence
 _NEVER = -1e30  # a logarithm that has the effect of -inf, with finite gradients
 
 
@@ -156,7 +157,7 @@ class FadingRobust(Robust):
     def take_fading(self, fading: Fading | None) -> None:
         check(fading is not None, "robust-fading needs settings whose λ fades: tune the store first")
         assert fading is not None  # noqa: S101
-        numbers = (fading.scale, fading.width, fading.sentence_scale, fading.sentence_width)
+        numbers = (fading.scale, fading.width, _CAUTION * fading.sentence_scale, fading.sentence_width)
         self.fading.copy_(torch.tensor(numbers))
         self._numbers = None
 
