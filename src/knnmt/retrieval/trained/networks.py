@@ -24,6 +24,7 @@ from knnmt.retrieval.trained.seen import BEST, Seen, distinct_counts
 
 WIDTH = 32
 _CAUTION = 0.95  # a trained λ is larger than a tuned one, so it fades at shorter distances of a sentence
+_MOST = -1e-6  # log λ at most, so that its logit is finite
 _NEVER = -1e30  # a logarithm that has the effect of -inf, with finite gradients
 
 
@@ -166,7 +167,7 @@ class FadingRobust(Robust):
         nearest = torch.where(seen.distances_sq[:, 0].isinf(), self.far, seen.distances_sq[:, 0]).sqrt()
         self._numbers = self._numbers or Fading(*self.fading.tolist())
         factor = log_sentence_fading(self._numbers, nearest, seen.sentence)
-        log_lambda = functional.logsigmoid(logits) + factor
+        log_lambda = (functional.logsigmoid(logits) + factor).clamp(max=_MOST)
         return weights, log_lambda - torch.log(-torch.expm1(log_lambda))
 
 
