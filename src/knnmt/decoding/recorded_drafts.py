@@ -26,7 +26,7 @@ from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, begin_batch
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
 from knnmt.index import base
 from knnmt.native.gpu import kernel
-from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSteps
+from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSteps, Rules
 from knnmt.retrieval.retriever import BatchRetrieval
 
 TURNS = (1, 2, 4, 8, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
@@ -251,10 +251,16 @@ def _advance(
     representations = engine.step(state, inputs[:, None])[:, 0]
     with arena.aside():
         found = retrieval.look(representations)
-    log_probabilities = engine.log_probabilities(representations)
-    arena.join()
-    mixed = retrieval.mix_in_turn(found, log_probabilities)
-    choice(arena, log_probabilities, mixed, found, retrieval)
+    if retrieval.chooses_in_one(engine.dtype):
+        scores = engine.scores(representations)
+        arena.join()
+        best, tokens, mixed = retrieval.best_in_turn(found, scores, choice.rules, arena.generated)
+        choice.take(arena, best, tokens, mixed, found, retrieval, scores.shape[-1])
+    else:
+        log_probabilities = engine.log_probabilities(representations)
+        arena.join()
+        mixed = retrieval.mix_in_turn(found, log_probabilities)
+        choice(arena, log_probabilities, mixed, found, retrieval)
 
 
 class _Choice:
@@ -264,7 +270,8 @@ class _Choice:
         self._config, self._end = config, engine.special_tokens.end
         self._sentences, self._turns = sentences, turns
         self._kernel = kernel("take", engine.device)
-        self._suppressed = torch.tensor(config.suppressed_tokens, dtype=torch.long, device=engine.device)
+        suppressed = torch.tensor(config.suppressed_tokens, dtype=torch.long, device=engine.device)
+        self.rules = Rules(suppressed, self._end, config.min_tokens)
         self._ahead = torch.arange(turns, device=engine.device)
         self._numbers: Tensor | None = None
 
@@ -272,20 +279,33 @@ class _Choice:
         self, arena: Arena, log_probabilities: Tensor, mixed: MixedInTurn, found: base.Found, retrieval: RecordedSteps
     ) -> None:
         config = self._config
-        if len(self._suppressed):
-            log_probabilities.index_fill_(-1, self._suppressed, _NEVER)
+        if len(self.rules.forbidden):
+            log_probabilities.index_fill_(-1, self.rules.forbidden, _NEVER)
         if config.min_tokens:
             early = arena.generated[: self._sentences, None] + self._ahead < config.min_tokens
             log_probabilities[..., self._end].masked_fill_(early, _NEVER)
         best, tokens = log_probabilities.max(-1)
+        self.take(arena, best, tokens, mixed, found, retrieval, log_probabilities.shape[-1])
+
+    def take(
+        self,
+        arena: Arena,
+        best: Tensor,
+        tokens: Tensor,
+        mixed: MixedInTurn,
+        found: base.Found,
+        retrieval: RecordedSteps,
+        vocabulary: int,
+    ) -> None:
+        """Take the best tokens of the steps, (sentences, turns), as far as they count, and draft the next ones."""
         if self._kernel is None:
-            self._in_pytorch(arena, best, tokens, mixed, found[1], retrieval, log_probabilities.shape[-1])
+            self._in_pytorch(arena, best, tokens, mixed, found[1], retrieval, vocabulary)
             return
         self._kernel(
             grid=(self._sentences, 1, 1),
             block=(32, 1, 1),
             args=[
-                self._told(arena, found[1].shape[1], log_probabilities.shape[-1]),
+                self._told(arena, found[1].shape[1], vocabulary),
                 best,
                 tokens,
                 mixed.offsets,
