@@ -33,6 +33,7 @@ from light_core import FOUR_PACKAGES
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
+_BY_SEGMENT = "by segment, as many as held-out text says"
 
 
 def read(path: Path) -> Any:
@@ -110,7 +111,7 @@ def test_text_of_the_other_domain_shows_the_harm(made: tuple[Path, Path, list[st
     results = read_results(output)
     lines = harm_table(output, results, Tables(results, all_rows(32)))
     assert lines is not None
-    assert [line[0] for line in lines[1:]] == ["kNN-MT, fixed λ", "kNN-MT", "by segment, as many as held-out text says"]
+    assert [line[0] for line in lines[1:]] == ["B: kNN-MT, fixed λ", "B: kNN-MT", _BY_SEGMENT]
     for line, row in zip(lines[1:], ("B/knn-fixed", "B/knn", "segments"), strict=True):
         differences = []
         for domain in results.domains:
