@@ -9,8 +9,9 @@ from typing import Any
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.harm import TEXT, harm_directory
 from knnmt.reproduction.later import seed_directory
-from knnmt.reproduction.plan import Row, speed_rows
+from knnmt.reproduction.plan import HARM, Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.steps import DomainSteps, tuned_file
 from knnmt.retrieval.gate import FILE as GATE_FILE
@@ -65,6 +66,11 @@ class DomainStages:
     def _quality(self) -> Iterator[Stage]:
         for row in self._steps.rows if self._config.quality else ():
             yield from self._with_needs(self._file(f"{row.name}.json", self._steps.translate, row), [row])
+            if row.name in HARM and self._config.other_sentences:
+                place = harm_directory(self._config.other_sentences)
+                yield self._file(f"{place}/{TEXT}", self._steps.read_others)
+                others = self._file(f"{place}/{row.name}.json", self._steps.translate_others, row)
+                yield from self._with_needs(others, [row])
 
     def _speed(self) -> Iterator[Stage]:
         rows = speed_rows(self._steps.rows)
@@ -85,7 +91,7 @@ class DomainStages:
         if row.has_store:
             block = row.block or self._steps.searching
             yield from self._store(row.steps, block)
-            if row.fast:
+            if row.needs_alignment:
                 self._refuse_without_sources()
             yield self._file(tuned_file(row), self._steps.tune, row)
             if row.k_of is not None:
@@ -135,5 +141,5 @@ class DomainStages:
         if self._steps.stores.exists(()) and not Datastore.open(place).manifest.for_fast:
             raise SettingError(
                 f"{place}: was built without the data that Fast kNN-MT needs, because no row needed it then. Leave "
-                f"such rows out (--without 'fast-*'), or remove {place.parent} to build it again"
+                f"such rows out (--without 'fast-*,segments-aligned'), or remove {place.parent} to build it again"
             )
