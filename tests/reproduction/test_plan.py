@@ -17,7 +17,7 @@ def test_blocks_have_the_same_methods_and_other_caches() -> None:
     of_methods = [f"pca-{dim}" for dim in dims_for(320)] + ["pruning-2", "cache-6", "pca+cache+pruning", "adaptive-0.5"]
     assert {"knn", *of_methods} <= ours & published
     assert {"knn-fixed", "cache-6-published-fixed", "pruning-5-uncounted"} <= ours - published
-    assert {"meta-k", "robust", "kernel-smoothed", "plac"} <= ours - published
+    assert {"meta-k", "robust", "kernel-smoothed", "robust-fading", "plac"} <= ours - published
     for name, row in rows.items():
         if row.cache is not None and name.startswith("B/") and "published" not in name:
             assert (row.cache.scope, row.cache.keep_hits) == ("sentence", False)

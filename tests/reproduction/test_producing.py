@@ -21,16 +21,19 @@ from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
 from knnmt.fitting.tuning import PAPER_WEIGHTS
+from knnmt.reproduction.harm import harm_table
 from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
 from knnmt.reproduction.results import read_results
 from knnmt.reproduction.tables import Tables
+from knnmt.reproduction.texts import read_reported
 from light_core import FOUR_PACKAGES
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
+_BY_SEGMENT = "by segment, as many as held-out text says"
 
 
 def read(path: Path) -> Any:
@@ -113,6 +116,34 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
     assert read(output / "plain/text.json")["reported_from"] == "test"
 
 
+def test_text_of_the_other_domain_shows_the_harm(made: tuple[Path, Path, list[str]]) -> None:
+    data, output, _ = made
+    texts = {}
+    for domain, other in (("plain", "marked"), ("marked", "plain")):
+        texts[domain] = read(output / domain / "other-2/text.json")["others"]
+        assert list(texts[domain]) == [other]
+        reported = read_reported(data / other, ("de", "en"), 2)[0]
+        assert texts[domain][other] == [[pair.source, pair.target] for pair in reported]
+        assert not (output / domain / "other-2/sk-mt.json").exists()
+    results = read_results(output)
+    lines = harm_table(output, results, Tables(results, all_rows(32)))
+    assert lines is not None
+    assert [line[0] for line in lines[1:]] == ["B: kNN-MT, fixed λ", "B: kNN-MT", _BY_SEGMENT]
+    for line, row in zip(lines[1:], ("B/knn-fixed", "B/knn", "segments"), strict=True):
+        differences = []
+        for domain in results.domains:
+            (pairs,) = texts[domain].values()
+            bleu = [
+                sacrebleu.corpus_bleu(
+                    read(output / domain / f"other-2/{name}.json")["hypotheses"], [[target for _, target in pairs]]
+                ).score
+                for name in (row, "base")
+            ]
+            differences.append(bleu[0] - bleu[1])
+        expected = [*differences, sum(differences) / 2]
+        assert [cell.split(" ± ")[0] for cell in line[1:]] == [f"{each:+.2f}" for each in expected]
+
+
 def test_the_report_is_made_elsewhere_and_has_no_text(
     made: tuple[Path, Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +161,7 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
     assert "COMET" not in report  # a table without rows
     assert "| counting what was merged, k = 2 | " in report
     assert " ± " in report
+    assert "## Harm: BLEU of other domains' text" in report
     assert "pruning k = 5" not in report  # neither we nor the paper have a number of it for these domains
     assert "## Choices on the half that is not reported, BLEU" in report
     assert "| fixed λ instead of λ that fades | " in report

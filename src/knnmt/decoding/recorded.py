@@ -56,14 +56,12 @@ def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequenc
     longest = max(len(source) for source in sources)
     # Few different lengths; even if all is padding, there must be positions.
     positions = min(-(-longest // _SOURCE_STEP) * _SOURCE_STEP, max(longest, engine.max_positions))
-    padded = np.full((size, positions), engine.special_tokens.padding)
-    lengths = np.ones(size, dtype=np.int64)
+    padded = np.full((size, 1 + positions), engine.special_tokens.padding, dtype=np.int64)
+    padded[:, 0] = 1
     for row, tokens in enumerate(sources):
-        padded[row, : len(tokens)] = tokens
-        lengths[row] = len(tokens)
+        padded[row, : 1 + len(tokens)] = (len(tokens), *tokens)
     with timing.stage("encoder"):
-        arena.sources[:size, :positions] = torch.from_numpy(padded)
-        arena.lengths[:size] = torch.from_numpy(lengths)
+        arena.send_sources(padded)
         work = partial(_begin, sentences=size, source=positions)
         arena.kept(("begin", engine.special_tokens, size, positions), lambda: Recorded(work))(engine, arena)
     return positions
@@ -206,9 +204,10 @@ class _FixedBatch:
 
 def _begin(engine: RecordingEngine, arena: Arena, sentences: int, source: int) -> None:
     """Run the encoder over the arena's sources, and start each with one empty hypothesis."""
-    padded = torch.arange(source, device=engine.device) >= arena.lengths[:sentences, None]
+    given = arena.sources[: sentences * (1 + source)].view(sentences, 1 + source)
+    padded = torch.arange(source, device=engine.device) >= given[:, :1]
     mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
-    states = engine.encode_padded(arena.sources[:sentences, :source], mask[:, None, None])
+    states = engine.encode_padded(given[:, 1:], mask[:, None, None])
     arena.memory.begin(engine.source_attention(states), mask)
     arena.tokens[:sentences].fill_(engine.special_tokens.decoder_start)
     arena.scores[:sentences].fill_(_NEVER)

@@ -57,11 +57,13 @@ def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
 
     chances: (sentences,), λ where each sentence that is not done was last seen, 0 where nothing is drafted
     """
-    first = np.where(chances > _MIN_CHANCE, _RIGHT + _RIGHT_BY_CHANCE * chances, 0.0).sum()
+    drafting = chances[chances > _MIN_CHANCE]
+    first = _RIGHT * len(drafting) + _RIGHT_BY_CHANCE * float(drafting.sum())
+    alone = 1 + _SIZE_COST * log2(size)
 
     def worth(turns: int) -> float:
         tokens = len(chances) + first * (1 - _GOES_ON ** (turns - 1)) / (1 - _GOES_ON)
-        return float(tokens) / (1 + _SIZE_COST * log2(size) + _TURNS_COST * (turns > 1) + _ROW_COST * size * turns)
+        return tokens / (alone + _TURNS_COST * (turns > 1) + _ROW_COST * size * turns)
 
     return max(TURNS, key=worth)
 
@@ -102,7 +104,8 @@ class _DraftedBatch:
         self._first = True
         self._source = begin_batch(engine, arena, sources, self._size)
         arena.generated[: self._size].zero_()
-        arena.ended[: self._size].copy_(torch.from_numpy((self._source_of < 0).astype(np.int32)))
+        arena.ended[: len(sources)].zero_()
+        arena.ended[len(sources) : self._size].fill_(1)
         recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
     def search(self) -> list[list[Hypothesis]]:
@@ -141,8 +144,10 @@ class _DraftedBatch:
 
     def _likely_done(self, turns: int) -> bool:
         """Whether a running step of so many turns probably ends all sentences."""
+        if turns == 1:
+            return False
         running = self._source_of >= 0
-        return bool(np.all((self._ends[running] < turns) & (self._chances[running] >= _LIKELY)))
+        return bool(((self._ends[running] < turns) & (self._chances[running] >= _LIKELY)).all())
 
     def _begin_with(self, token: int) -> None:
         """Take a forced first token: nothing is retrieved for it, and it adds nothing to scores."""

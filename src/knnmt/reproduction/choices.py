@@ -27,6 +27,7 @@ _ASKED = (
     ("search by segment instead of the whole store, ours", "segments", "B/knn"),
     *((f"{method} instead of λ that fades", f"B/{method}", "B/knn") for method in TRAINED_COMBINERS),
     ("entries that the model knows left out (PLAC), ours", "B/plac", "B/knn"),
+    ("40 % of the entries left out where the model is surest, ours", "B/surest", "B/knn"),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
     *((f"{told}, 128 segments", f"segments-{name}", "segments-128") for name, told in SEGMENT_CHOICES.items()),
     *((f"{count} segments instead of 128", f"segments-{count}", "segments-128") for count in SEGMENT_COUNTS[1:]),

@@ -106,6 +106,11 @@ class Row:
         return shares_cache or (self.chance and self.published_gate)
 
     @property
+    def needs_alignment(self) -> bool:
+        """Whether its store must have what is built for Fast kNN-MT."""
+        return self.fast is not None or self.segments == "aligned"
+
+    @property
     def has_store(self) -> bool:
         return self.name != BASE.name
 
@@ -126,6 +131,11 @@ BY_SEGMENT = (
     Row("segments", "by segment, as many as held-out text says", segments="covering"),
     Row("sk-mt", "SK-MT: 16 segments by BM25", segments="bm25"),
 )
+# Rows that also translate text of other domains, to show what harm a store does.
+HARM = (
+    *("base", "B/knn-fixed", "B/knn", "segments-128", "segments"),
+    *(f"B/{method}" for method in TRAINED_COMBINERS),
+)
 SEGMENT_COUNTS = (128, 16, 64, 256, 512)  # the first is what the choices below are compared with
 SEGMENT_CHOICES = {
     "unigrams": "covering single tokens",
@@ -134,6 +144,7 @@ SEGMENT_CHOICES = {
     "not-halved": "what is covered counts in full",
     "few-candidates": "2 candidates for each",
     "many-candidates": "24 candidates for each",
+    "aligned": "entries aligned with a word of the sentence alone",
 }
 
 
@@ -212,6 +223,7 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     rows += [Row(f"{block}/pruning-{k}", f"pruning k = {k}", (f"prune{k}",)) for k in PRUNING_KS]
     if block == "B":
         rows.append(Row("B/plac", f"PLAC k = {PLAC_K}", (f"plac{PLAC_K}",)))
+        rows.append(Row("B/surest", "40 % where the model is surest left out", (f"surest{PLAC_K}",)))
     rows += _caches_as_published() if block == "A" else _caches_of_others()
     return rows + (_gates_as_published() if block == "A" else _gates())
 

@@ -12,6 +12,7 @@ from knnmt.evaluation.comet import Comet
 from knnmt.reproduction.choices import choices
 from knnmt.reproduction.choosing import COMPARED, PAIRS, gate_table, other_half_table
 from knnmt.reproduction.faithful import probes_table
+from knnmt.reproduction.harm import harm_table
 from knnmt.reproduction.later import later_table
 from knnmt.reproduction.paper import CACHE_SAVES_PERCENT, DIM
 from knnmt.reproduction.plan import all_rows
@@ -77,12 +78,12 @@ def write_report(output: Path, tell: Callable[[str], None] = lambda _: None, com
         plots, without = save_plots(results, tables, output), ""
     except MissingDependencyError as error:
         plots, without = [], f"No plots: {error}"
-    text = "\n\n".join([*_parts(results, tables, plots), *([without] if without else [])]) + "\n"
+    text = "\n\n".join([*_parts(output, results, tables, plots), *([without] if without else [])]) + "\n"
     publish_file(output / REPORT, lambda file: file.write(text.encode()))
     return output / REPORT
 
 
-def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
+def _parts(output: Path, results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     yield "# The paper's tables and figures, reproduced"
     yield _conditions(results)
     yield _BLOCKS.format(search=_SEARCH[results.plan["block B searches"]])
@@ -115,6 +116,10 @@ def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
             "for tuning; scores are means of all seeds that were run."
         )
         yield markdown(later)
+    if (harm := harm_table(output, results, tables)) is not None:
+        yield "## Harm: BLEU of other domains' text with a store, minus that of the model alone"
+        yield "Means over the other domains, with half of the 95 % interval; trained combiners with one seed."
+        yield markdown(harm)
     for title, lines in (
         ("PCA, BLEU", tables.reduction()),
         ("Adaptive retrieval, BLEU", tables.adaptive()),

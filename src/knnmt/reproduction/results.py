@@ -131,6 +131,8 @@ def read_results(
     for domain in domains:
         for path in sorted((output / domain).rglob("*.json")):
             record = read_record(path) or {}
+            if "others" in record:  # what `harm` reads
+                continue
             if "hypotheses" in record:
                 name, scorer = record["row"], comet if for_comet(record["row"]) else None
                 before = scored.get(f"{domain}/{name}")

@@ -10,8 +10,9 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.reproduction import choosing
 from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.harm import TEXT, harm_directory
 from knnmt.reproduction.later import seed_directory
-from knnmt.reproduction.plan import Row, speed_rows
+from knnmt.reproduction.plan import HARM, Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.steps import DomainSteps, probes_file, tuned_file
 from knnmt.retrieval.gate import FILE as GATE_FILE
@@ -66,6 +67,11 @@ class DomainStages:
     def _quality(self) -> Iterator[Stage]:
         for row in self._steps.rows if self._config.quality else ():
             yield from self._with_needs(self._file(f"{row.name}.json", self._steps.translate, row), [row])
+            if row.name in HARM and self._config.other_sentences:
+                place = harm_directory(self._config.other_sentences)
+                yield self._file(f"{place}/{TEXT}", self._steps.read_others)
+                others = self._file(f"{place}/{row.name}.json", self._steps.translate_others, row)
+                yield from self._with_needs(others, [row])
         rows = choosing.rows_to_choose_from(self._steps.rows) if self._config.quality else []
         if rows:
             path = self._steps.output / choosing.FILE
@@ -96,7 +102,7 @@ class DomainStages:
         if row.has_store:
             block = row.block or self._steps.searching
             yield from self._store(row.steps, block)
-            if row.fast:
+            if row.needs_alignment:
                 self._refuse_without_sources()
             yield self._file(tuned_file(row), self._steps.tune, row)
             for other in filter(None, (row.k_of, row.fidelity_of)):
@@ -150,5 +156,5 @@ class DomainStages:
         if self._steps.stores.exists(()) and not Datastore.open(place).manifest.for_fast:
             raise SettingError(
                 f"{place}: was built without the data that Fast kNN-MT needs, because no row needed it then. Leave "
-                f"such rows out (--without 'fast-*'), or remove {place.parent} to build it again"
+                f"such rows out (--without 'fast-*,segments-aligned'), or remove {place.parent} to build it again"
             )

@@ -32,6 +32,7 @@ from knnmt.reproduction import choosing
 from knnmt.reproduction.choosers import CHOOSERS
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.faithful import probes_for, with_probes
+from knnmt.reproduction.harm import TEXT, harm_directory, others_of, pairs_in
 from knnmt.reproduction.later import trained_combiner
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.published_gate import PublishedGate, StepChance
@@ -110,7 +111,7 @@ class DomainSteps:
         if not self.stores.exists(()):
             write_record(self.stores.record, self.store_record)
             with self._bars(f"{self.name}: building", "pairs") as progress:
-                for_fast = any(row.fast for row in self.rows)
+                for_fast = any(row.needs_alignment for row in self.rows)
                 self.stores.build(pairs, self._engine, self._languages, for_fast, progress)
         manifest = Datastore.open(self.stores.path(())).manifest
         return {"pairs": len(pairs), "entries": manifest.live_entries, "dim": manifest.dim}
@@ -243,12 +244,25 @@ class DomainSteps:
         return {"other half": found, **self._made_on()}
 
     def translate(self, row: Row) -> dict[str, Any]:
+        return self._translated(row, self._text.sources)
+
+    def read_others(self) -> dict[str, Any]:
+        return others_of(self._data, self._languages, self._config.other_sentences)
+
+    def translate_others(self, row: Row) -> dict[str, Any]:
+        """Hypotheses of other domains' text."""
+        record = read_record(self.output / harm_directory(self._config.other_sentences) / TEXT)
+        assert record is not None, "its stage comes before"  # noqa: S101
+        sources = [pair.source for pair in pairs_in(record)]
+        return {**self._translated(row, sources), "others": list(record["others"])}
+
+    def _translated(self, row: Row, sources: list[str]) -> dict[str, Any]:
         opened = self._opened_for(row) if row.has_store else None
         system = ReadyRow.of(row, opened, self._settings(row), self._gate(row, opened))
         size = self._batch_size(row)
         borrowed = row.as_published and row.cache is not None and row.cache.threshold >= _MIN_BORROWED_TAU
         with self._bars(f"{self.name}: {row.name}", "sentences") as progress:
-            found, figures = system.translate(self._translator, self._text.sources, size, progress, borrowed)
+            found, figures = system.translate(self._translator, sources, size, progress, borrowed)
         return {
             "row": row.name,
             "steps": row.steps,
