@@ -106,6 +106,21 @@ def test_training_learns_and_keeps_the_best(opened: OpenStore, rows: CombinerRow
     assert found.combiner.record.k == 4
 
 
+def test_rows_with_their_keys_are_the_same(rows: CombinerRows) -> None:
+    few = rows.first(4)
+    missing = few.ids.clone()
+    missing[3, 2:] = -1
+    few = replace(few, ids=missing)
+    kept = few.with_keys_on(torch.device("cpu"))
+    assert kept.kept is not None
+    assert len(kept.kept) < few.ids.numel()
+    some = torch.tensor([5, 3, 8])
+    for one, other in ((kept, few), (kept[some], few[some]), (kept.first(2), few.first(2))):
+        assert torch.equal(one.keys, other.keys)
+        assert torch.equal(one.tokens, other.tokens)
+    assert bool((kept.keys[3, 2:] == 0).all())
+
+
 def test_a_seed_trains_the_same(opened: OpenStore, rows: CombinerRows) -> None:
     few = CombinerConfig("robust", updates=5, judged_every=5)
     first, again, other = (
