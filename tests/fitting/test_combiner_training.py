@@ -64,7 +64,8 @@ def test_kept_rows_are_what_a_step_sees(
         weights, logits = network(kept)
         losses = combiner_losses(network, kept)
     numbers = torch.arange(len(kept))
-    means, steps = [], []  # of the nearest distances of each sentence so far
+    means: list[float] = []  # of the nearest distances of each sentence so far
+    steps: list[int] = []
     for sentence in range(kept.pairs):
         nearest = kept.distances_sq[kept.sentences == sentence, 0].sqrt().tolist()
         steps += range(1, len(nearest) + 1)
