@@ -1,11 +1,13 @@
 """The cost of distributing a build: CPU time with and without Ray, seconds per task; and a simulation of many workers.
 
-    python benchmarks/ray_building.py [--text FILE.tsv] [--pairs 8000] [--slice 8192] [--workers 2]
+    python benchmarks/ray_building.py [--text FILE.tsv] [--pairs 4000] [--slice 8192] [--workers 2] [--rounds 3]
 
-One process builds a store, then Ray workers on this machine build it with the model already loaded. CPU time is
-compared, because wall-clock time is useless on shared cores. The CPU time of the driver, the workers and Ray's own
-processes beyond that of one process is the cost of distribution. Slices are smaller than usual (65,536 entries), so
-that there are many; the cost of a task is then compared with slices of the usual size.
+In each round, one process builds a store; then as many processes as there are workers build a part of it each, without
+Ray and at the same time; then Ray workers on this machine build it. All have the model loaded. The CPU time of the
+driver, the workers and Ray's own processes beyond that of one process is the cost of distribution. The processes
+without Ray show how much of it is only that cores share caches and memory. Wall-clock times mean something if nothing
+else runs. Slices are smaller than usual (65,536 entries), so that there are many; the cost of a task is then compared
+with slices of the usual size.
 
 Then the schedule is simulated for more workers than this machine has: the driver cuts slices one after the other and
 hands them out, and each worker takes one at a time. All times in it were measured here, except the speed of a GPU.
@@ -21,7 +23,10 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import cycle
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +68,25 @@ def empty_part(job: Job, name: str, part: Slice) -> SegmentRecord:  # noqa: ARG0
     return SegmentRecord(StoredFile(name, 0, "0" * 64), len(part), part.entries)
 
 
+_loaded: list[Engine[Any]] = []
+
+
+def load() -> None:
+    """Load the model in a process without Ray."""
+    torch.set_num_threads(1)
+    _loaded.append(load_engine(device="cpu"))
+
+
+def build_part(pairs: list[SegmentPair], place: Path, slice_entries: int) -> float:
+    """Build a store in a process without Ray; returns its CPU time."""
+    slices.SLICE_ENTRIES = slice_entries
+    started = time.process_time()
+    build(place, pairs, _loaded[0])
+    return time.process_time() - started
+
+
 def children_seconds(besides: str) -> float:
-    """CPU time of the processes below this one, except those whose name begins with `besides`."""
+    """CPU time of the processes of Ray below this one, except those whose name begins with `besides`."""
     parents: dict[int, tuple[int, float, str]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -76,7 +98,11 @@ def children_seconds(besides: str) -> float:
         parents[int(stat.parent.name)] = (int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, command)
     total, below = 0.0, {os.getpid()}
     while found := {pid for pid, (parent, _, _) in parents.items() if parent in below and pid not in below}:
-        total += sum(parents[pid][1] for pid in found if not parents[pid][2].startswith(besides))
+        total += sum(
+            parents[pid][1]
+            for pid in found
+            if not parents[pid][2].startswith(besides) and "multiprocessing" not in parents[pid][2]
+        )
         below |= found
     return total
 
@@ -123,17 +149,72 @@ def task_seconds(ray: Any, engine: Engine[Any], part: Slice, scratch: Path) -> t
     return statistics.median(taken), (time.process_time() - started) / _TASKS
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """CPU seconds of one process, of several without Ray, and of Ray's workers, the driver and Ray's own processes."""
+
+    plain: float
+    without: float
+    workers: float
+    driver: float
+    ray: float
+    wall_without: float
+    wall_ray: float
+
+    @property
+    def lost(self) -> float:
+        """The part of the work of one process that is lost."""
+        return (self.workers + self.driver + self.ray) / self.plain - 1
+
+    def told(self) -> str:
+        return (
+            f"one process {self.plain:.2f} s of CPU time; without Ray {self.without:.2f} s ({self.wall_without:.1f} s "
+            f"of wall-clock time); with Ray {self.workers:.2f} s in workers, {self.driver:.2f} s in the driver, "
+            f"{self.ray:.2f} s in Ray ({self.wall_ray:.1f} s); lost {self.lost:.1%}, without Ray "
+            f"{self.without / self.plain - 1:.1%}"
+        )
+
+
+def measured(
+    number: int, scratch: Path, pairs: list[SegmentPair], engine: Engine[Any], cluster: Cluster, pool: Executor
+) -> Round:
+    count, place = cluster.workers or 1, scratch / str(number)
+    place.mkdir()
+    started = time.process_time()
+    build(place / "plain", pairs, engine)
+    plain = time.process_time() - started
+    began = time.perf_counter()
+    parts = [pairs[each * len(pairs) // count : (each + 1) * len(pairs) // count] for each in range(count)]
+    size = slices.SLICE_ENTRIES
+    done = [pool.submit(build_part, part, place / f"part-{each}", size) for each, part in enumerate(parts)]
+    without, wall_without = sum(future.result() for future in done), time.perf_counter() - began
+    began, before, around = time.perf_counter(), time.process_time(), children_seconds("ray::")
+    build(place / "ray", pairs, engine, encode=encode_on(cluster))
+    driver, around = time.process_time() - before, children_seconds("ray::") - around
+    wall_ray = time.perf_counter() - began
+    workers = sum(float(path.read_text(encoding="utf-8")) for path in place.glob("*.seconds"))
+    for path in (place / "plain").rglob("*.safetensors"):
+        if (place / "ray" / path.relative_to(place / "plain")).read_bytes() != path.read_bytes():
+            raise SystemExit(f"{path.name} has other bytes with Ray")
+    return Round(plain, without, workers, driver, around, wall_without, wall_ray)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What distributing a build costs.")
     parser.add_argument("--text", type=Path)
-    parser.add_argument("--pairs", type=int, default=8000)
+    parser.add_argument("--pairs", type=int, default=4000)
     parser.add_argument("--slice", type=int, default=8192)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
     engine = load_engine(device="cpu")
     slices.SLICE_ENTRIES = given.slice
-    with tempfile.TemporaryDirectory() as temporary:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        ProcessPoolExecutor(given.workers, get_context("spawn"), load) as pool,
+        connected(Cluster("local")) as ray,
+    ):
         scratch = Path(temporary)
         memory = sample(given.text, given.pairs, scratch)
         pairs: list[SegmentPair] = list(read_memories([memory], ReadingConfig(), ReadingReport()))
@@ -143,29 +224,23 @@ def main() -> None:
         cutting = (time.process_time() - started) / entries
         size = statistics.mean(len(pickle.dumps(part)) for part in parts)
         print(f"{cpu_name()}: {len(pairs):,} pairs, {entries:,} entries, {len(parts)} slices of {size / 1e6:.2f} MB")
+        cluster = Cluster("local", workers=given.workers)
         build(scratch / "warm", pairs[:200], engine)
-        started = time.process_time()
-        build(scratch / "plain", pairs, engine)
-        plain = time.process_time() - started
-        print(f"one process        {plain:8.2f} s of CPU time, {entries / plain:,.0f} entries a second")
-        with connected(Cluster("local")) as ray:
-            cluster = Cluster("local", workers=given.workers)
-            build(scratch / "warm-ray", pairs[: len(pairs) // 4], engine, encode=encode_on(cluster))
-            whole = usual_slice(parts)
-            task, handing = task_seconds(ray, engine, whole, scratch)
-            building.encode_part = timed_part
-            before, around = time.process_time(), children_seconds("ray::")
-            build(scratch / "ray", pairs, engine, encode=encode_on(cluster))
-            driver, around = time.process_time() - before, children_seconds("ray::") - around
-        workers = sum(float(path.read_text(encoding="utf-8")) for path in scratch.glob("*.seconds"))
-        same = all(
-            (scratch / "ray" / path.relative_to(scratch / "plain")).read_bytes() == path.read_bytes()
-            for path in (scratch / "plain").rglob("*.safetensors")
-        )
-        lost = (driver + workers + around - plain) / plain
-        parted = f"{workers:.2f} s in workers, {driver:.2f} s in the driver, {around:.2f} s in Ray"
-        print(f"{given.workers} workers          {workers + driver + around:8.2f} s: {parted}")
-        print(f"lost               {lost:8.1%} of the work at slices of {given.slice:,} entries; same bytes: {same}")
+        build(scratch / "warm-ray", pairs[: len(pairs) // 4], engine, encode=encode_on(cluster))
+        list(pool.map(build_part, [pairs[:50]] * 2, [scratch / f"warm-{each}" for each in range(2)], [given.slice] * 2))
+        whole = usual_slice(parts)
+        task, handing = task_seconds(ray, engine, whole, scratch)
+        building.encode_part = timed_part
+        rounds = []
+        for number in range(given.rounds):
+            rounds.append(measured(number, scratch, pairs, engine, cluster, pool))
+            print(f"round {number + 1}: {rounds[-1].told()}", flush=True)
+    lost = statistics.median(each.lost for each in rounds)
+    alone = statistics.median(each.without / each.plain - 1 for each in rounds)
+    print(
+        f"{given.workers} workers, slices of {given.slice:,} entries, medians: lost {lost:.1%}, without Ray {alone:.1%}"
+    )
+    plain = statistics.median(each.plain for each in rounds)
     size, work = len(pickle.dumps(whole)) / 1e6, plain / entries * whole.entries
     cut = cutting * whole.entries
     print(f"a slice of {whole.entries:,} entries, {size:.1f} MB: {work:.1f} s of work")

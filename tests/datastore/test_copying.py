@@ -193,6 +193,19 @@ def test_an_index_that_leads_elsewhere_stays_behind(store: Path, tmp_path: Path,
     assert not list((tmp_path / "back" / "indexes").glob("*.faiss"))
 
 
+def test_a_store_that_is_larger_than_the_disk_is_refused_first(
+    store: Path, tmp_path: Path, memory: dict[str, Any]
+) -> None:
+    copy_store(store, URL)
+    manifest = json.loads((store / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["checksum"]
+    manifest["segments"][1]["stored"]["bytes"] = 1 << 60
+    rewritten(memory, "manifest.json", json.dumps({**manifest, "checksum": checksum(manifest)}).encode())
+    with pytest.raises(StorageError, match=r"bytes are to be copied, but the disk has [0-9,]+ bytes left\. Make room"):
+        copy_store(URL, tmp_path / "back")
+    assert not list((tmp_path / "back.copying" / "segments").glob("*.safetensors"))
+
+
 def test_a_local_file_that_was_altered_is_not_published(store: Path, memory: dict[str, Any]) -> None:
     [one, *_] = sorted((store / "segments").glob("*.safetensors"))
     one.write_bytes(one.read_bytes()[:-1] + b"x")
@@ -218,8 +231,10 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path, monkeypatch: pytest.M
     for one, other in ((tmp_path, tmp_path / "x"), (URL, "memory://other")):
         with pytest.raises(SettingError, match="expected a directory and a URL"):
             copy_store(one, other)
-    with pytest.raises(SettingError, match=r"cannot be reached .*s3:// needs `pip install s3fs`"):
+    with pytest.raises(SettingError, match=r"cannot be reached .*s3:// needs `pip install 'knnmt\[s3\]'`"):
         copy_store("nothing://x", tmp_path / "x")
+    with pytest.raises(SettingError, match="expected the URL of one place in storage"):
+        copy_store("reference://::https://host/of/another", tmp_path / "x")
     with pytest.raises(NotADatastoreError, match="there is no datastore"):
         copy_store(tmp_path / "none", URL)
     monkeypatch.setitem(__import__("sys").modules, "fsspec", None)

@@ -286,17 +286,23 @@ def test_without_ray_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
-def test_a_cluster_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("address", "error", "said"),
+    [
+        ("host:1", ConnectionError("no route"), r"host:1: cannot reach a Ray cluster .* \(no route"),
+        ("local", Exception("the node timed out"), r"did not start on this machine \(the node timed out\).*rerun"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_said(
+    monkeypatch: pytest.MonkeyPatch, address: str, error: Exception, said: str
+) -> None:
     class Absent:
         def is_initialized(self) -> bool:
             return False
 
         def init(self, **_: object) -> None:
-            raise ConnectionError("no route")
+            raise error
 
     monkeypatch.setitem(sys.modules, "ray", Absent())
-    with (
-        pytest.raises(ClusterError, match=r"host:1: cannot reach a Ray cluster .* \(no route"),
-        connected(Cluster("host:1")),
-    ):
+    with pytest.raises(ClusterError, match=said), connected(Cluster(address)):
         pass

@@ -10,7 +10,7 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt.config import RetrievalConfig
+from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.forced import force_text
 from knnmt.engine.transformer import TransformerEngine
@@ -57,13 +57,19 @@ def test_kept_rows_are_what_a_step_sees(
     torch.manual_seed(0)
     network = NETWORKS[method](4, opened.datastore.manifest.dim).eval()
     network.fit_inputs(kept, 3.0)
+    network.take_fading(Fading(4.0, 1.0, 5.0, 1.0))
     forced = force_text(tiny, pairs)
     scores = tiny.log_probabilities(forced.representations)
     with torch.no_grad():
         weights, logits = network(kept)
         losses = combiner_losses(network, kept)
     numbers = torch.arange(len(kept))
-    so_far = SentenceSoFar(torch.zeros(len(kept)), torch.ones(len(kept)))
+    means, steps = [], []  # of the nearest distances of each sentence so far
+    for sentence in range(kept.pairs):
+        nearest = kept.distances_sq[kept.sentences == sentence, 0].sqrt().tolist()
+        steps += range(1, len(nearest) + 1)
+        means += [sum(nearest[:step]) / step for step in range(1, len(nearest) + 1)]
+    so_far = SentenceSoFar(torch.tensor(means), torch.tensor(steps).float())
     step = Step(
         opened.snapshot, CONFIG, forced.representations, forced.representations, so_far, scores, numbers[:, None]
     )
@@ -132,5 +138,7 @@ def test_noise_of_robust(rows: CombinerRows) -> None:
 
 
 def test_other_methods_are_named() -> None:
-    with pytest.raises(SettingError, match="--method must be meta-k or robust or kernel-smoothed, got 'colour'"):
+    with pytest.raises(
+        SettingError, match="--method must be meta-k or robust or kernel-smoothed or robust-fading, got 'colour'"
+    ):
         CombinerConfig("colour")

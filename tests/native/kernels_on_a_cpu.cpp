@@ -1,6 +1,40 @@
 // What the tests call: each kernel of knnmt/native/gpu, run on a CPU.
 #include "on_a_cpu.h"
 
+#define knnmt_attend knnmt_attend_in_halves  // a name without namespace, for a kernel with other constants
+namespace attend_in_halves {
+constexpr int HALF = 1, HEAD_DIM = 16, ROWS = 4;
+#include "attend.cu"
+}  // namespace attend_in_halves
+#undef knnmt_attend
+namespace attend {
+constexpr int HALF = 0, HEAD_DIM = 32, ROWS = 2;
+#include "attend.cu"
+}  // namespace attend
+#define knnmt_add_norm knnmt_add_norm_in_halves
+namespace add_norm_in_halves {
+constexpr int HALF = 1, DIM = 32;
+#include "add_norm.cu"
+}  // namespace add_norm_in_halves
+#undef knnmt_add_norm
+namespace add_norm {
+constexpr int HALF = 0, DIM = 80;
+#include "add_norm.cu"
+}  // namespace add_norm
+#define knnmt_best knnmt_best_in_halves
+namespace best_in_halves {
+constexpr int HALF = 1;
+#include "best.cu"
+}  // namespace best_in_halves
+#undef knnmt_best
+namespace best {
+constexpr int HALF = 0;
+#include "best.cu"
+}  // namespace best
+namespace embed {
+constexpr int HALF = 0;
+#include "embed.cu"
+}  // namespace embed
 namespace mix {
 #include "mix.cu"
 }
@@ -17,13 +51,66 @@ namespace measure {
 #include "measure.cu"
 }
 
-extern "C" void run_mix(int across, int down, int threads, const float* mixture, int width, int k, int vocabulary,
-                        const float* distances_sq, const long long* ids, int entries, const int* values, const float* counts,
-                        int use_counts, const float* sums, const float* steps, float* scores, int in_turn,
-                        float* sums_after, float* steps_after, float* offsets) {
+extern "C" void run_attend_in_halves(int across, int down, int threads, const unsigned short* projected, int parts, int rows,
+                                     int heads, unsigned short* slots, int slots_stride, int seen, const long long* at,
+                                     int at_stride, const unsigned short* mask, int mask_stride, int mask_row,
+                                     unsigned short* attended) {
     launch(across, down, threads, [=] {
-        mix::knnmt_mix(mixture, width, k, vocabulary, distances_sq, ids, entries, values, counts, use_counts, sums, steps,
-                       scores, in_turn, sums_after, steps_after, offsets);
+        attend_in_halves::knnmt_attend_in_halves(projected, parts, rows, heads, slots, slots_stride, seen, at, at_stride, mask,
+                                                 mask_stride, mask_row, attended);
+    });
+}
+
+extern "C" void run_attend(int across, int down, int threads, const float* projected, int parts, int rows, int heads,
+                           float* slots, int slots_stride, int seen, const long long* at, int at_stride, const float* mask,
+                           int mask_stride, int mask_row, float* attended) {
+    launch(across, down, threads, [=] {
+        attend::knnmt_attend(projected, parts, rows, heads, slots, slots_stride, seen, at, at_stride, mask, mask_stride,
+                             mask_row, attended);
+    });
+}
+
+extern "C" void run_add_norm_in_halves(int across, int down, int threads, const unsigned short* x, const unsigned short* other,
+                                       const unsigned short* weight, const unsigned short* bias, double epsilon, int rows,
+                                       unsigned short* normal) {
+    launch(across, down, threads,
+           [=] { add_norm_in_halves::knnmt_add_norm_in_halves(x, other, weight, bias, epsilon, rows, normal); });
+}
+
+extern "C" void run_add_norm(int across, int down, int threads, const float* x, const float* other, const float* weight,
+                             const float* bias, double epsilon, int rows, float* normal) {
+    launch(across, down, threads, [=] { add_norm::knnmt_add_norm(x, other, weight, bias, epsilon, rows, normal); });
+}
+
+extern "C" void run_mix(int across, int down, int threads, float* scores, int vocabulary, int in_turn, const float* mixture,
+                        int width, int k, const float* distances_sq, const long long* ids, int entries, const int* values,
+                        const float* counts, int use_counts, const float* sums, const float* steps, float* sums_after,
+                        float* steps_after, float* offsets) {
+    launch(across, down, threads, [=] {
+        mix::knnmt_mix(scores, vocabulary, in_turn, mixture, width, k, distances_sq, ids, entries, values, counts, use_counts,
+                       sums, steps, sums_after, steps_after, offsets);
+    });
+}
+
+#define BEST(name, Number, kernel)                                                                                            \
+    extern "C" void name(int across, int down, int threads, const Number* scores, int vocabulary, const long long* forbidden, \
+                         int count, int end, int min_tokens, const long long* generated, const float* mixture, int turns,    \
+                         int k, const float* distances_sq, const long long* ids, int entries, const int* values,              \
+                         const float* counts, int use_counts, const float* sums, const float* steps, float* sums_after,       \
+                         float* steps_after, float* offsets, float* best, long long* tokens) {                                \
+        launch(across, down, threads, [=] {                                                                                   \
+            kernel(scores, vocabulary, forbidden, count, end, min_tokens, generated, mixture, turns, k, distances_sq, ids,    \
+                   entries, values, counts, use_counts, sums, steps, sums_after, steps_after, offsets, best, tokens);         \
+        });                                                                                                                   \
+    }
+BEST(run_best, float, best::knnmt_best)
+BEST(run_best_in_halves, unsigned short, best_in_halves::knnmt_best_in_halves)
+
+extern "C" void run_embed(int across, int down, int threads, const long long* tokens, const long long* positions,
+                          int position_stride, const float* table, int words, const float* of_positions, int places, int dim,
+                          float* found) {
+    launch(across, down, threads, [=] {
+        embed::knnmt_embed(tokens, positions, position_stride, table, words, of_positions, places, dim, found);
     });
 }
 

@@ -37,6 +37,8 @@ static Warp warps[32];
 #define __device__ static
 #define __launch_bounds__(threads)
 #define __shared__ static
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define ON_A_CPU
 #define asm(...) number = of_half(bits)  // the one instruction that kernels have
 using std::isinf;
 struct uint2 { unsigned x, y; };
@@ -45,6 +47,13 @@ static float of_half(unsigned bits) {
     _Float16 number;
     std::memcpy(&number, &bits, 2);
     return (float)number;
+}
+
+static unsigned short half_of(float number) {
+    const _Float16 half = (_Float16)number;
+    unsigned short bits;
+    std::memcpy(&bits, &half, 2);
+    return bits;
 }
 
 static Warp& warp() { return warps[threadIdx.x / 32]; }
@@ -65,6 +74,12 @@ static int __float_as_int(float number) { return (int)__float_as_uint(number); }
 static int min(int a, int b) { return a < b ? a : b; }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
+static float rsqrtf(float number) { return 1 / std::sqrt(number); }
+static void atomicMax(int* most, int number) {
+    static std::mutex one_at_a_time;
+    std::lock_guard<std::mutex> lock(one_at_a_time);
+    if (number > *most) *most = number;
+}
 static unsigned atomicAdd(unsigned* sum, unsigned more) { return __atomic_fetch_add(sum, more, __ATOMIC_SEQ_CST); }
 
 template <class Number> static Number of_lane(Number number, int lane) {

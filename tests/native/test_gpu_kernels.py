@@ -19,6 +19,8 @@ from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.decoding import recorded_drafts
 from knnmt.decoding.arena import MAX_TURNS, Arena
+from knnmt.engine import gpu_layers
+from knnmt.engine.layers import attend
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index import clusters, reranking, selecting
 from knnmt.index.clusters import Clusters
@@ -44,10 +46,16 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.dev
     subprocess.run([compiler, *options, str(HERE / "kernels_on_a_cpu.cpp"), "-o", str(built)], check=True)
     loaded = ctypes.CDLL(str(built))
 
-    def of_name(name: str, _device: torch.device) -> Callable[..., None]:
+    def passed(argument: Any) -> Any:
+        if isinstance(argument, torch.Tensor):
+            return ctypes.c_void_p(argument.data_ptr())
+        return ctypes.c_double(argument) if isinstance(argument, float) else argument
+
+    def of_name(name: str, _device: torch.device, **constants: int) -> Callable[..., None]:
+        suffix = "_in_halves" if constants.get("HALF") else ""
+
         def run(grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
-            passed = [ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else each for each in args]
-            getattr(loaded, f"run_{name}")(grid[0], grid[1], block[0], *passed)
+            getattr(loaded, f"run_{name}{suffix}")(grid[0], grid[1], block[0], *map(passed, args))
 
         return run
 
@@ -58,6 +66,77 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.dev
 def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (clusters, reranking, recorded, selecting):
         monkeypatch.setattr(module, "kernel", kernel)
+
+
+@pytest.mark.parametrize(("dtype", "head_dim", "rows"), [(torch.float16, 16, 3), (torch.float32, 32, 2)])
+def test_a_step_attends_as_pytorch_does(
+    kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, head_dim: int, rows: int
+) -> None:
+    monkeypatch.setattr(gpu_layers, "kernel", kernel)
+    generator = torch.Generator().manual_seed(rows)
+    sentences, heads, seen = 2, 2, 300  # three tiles
+    memory = torch.randn((sentences, seen + 20, 2, heads, head_dim), generator=generator).to(dtype)
+    slots = memory[:, :seen]
+    projected = torch.randn((sentences * rows, 3 * heads * head_dim), generator=generator).to(dtype)
+    mask = torch.zeros((sentences, 1, rows, seen + 20), dtype=dtype)
+    mask.masked_fill_(torch.rand(mask.shape, generator=generator) < 0.4, float("-inf"))
+    mask[..., 100:260] = float("-inf")
+    mask[1, :, 0, :260] = float("-inf")  # sees only the last tile
+    places = torch.stack([torch.arange(95, 95 + rows), torch.arange(280, 280 + rows)])
+    mask[torch.arange(sentences)[:, None], 0, torch.arange(rows), places] = 0
+    for row in range(sentences):
+        mask[row, ..., places[row, -1] + 1 :] = float("-inf")
+    query_key_value = projected.view(sentences, rows, 3, heads, head_dim)
+    expected_slots = slots.clone()
+    expected_slots[torch.arange(sentences)[:, None], places] = query_key_value[:, :, 1:]
+    expected = attend(
+        query_key_value[:, :, 0].float(),
+        expected_slots[:, :, 0].float(),
+        expected_slots[:, :, 1].float(),
+        mask[..., :seen].float(),
+    )
+    found = gpu_layers.attended(projected, slots, mask[..., :seen], places)
+    assert found is not None
+    exact = dtype == torch.float32
+    torch.testing.assert_close(slots, expected_slots, rtol=0, atol=0)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-5 if exact else 1e-3, atol=1e-5 if exact else 1e-3)
+    # Attention to sources: queries alone, one mask for all rows of a sentence.
+    queries = query_key_value[:, :, 0].reshape(sentences * rows, -1)
+    of_source = mask[:, :, :1, :seen].clone()
+    of_source[0, ..., 290] = 0  # beyond hidden ones
+    expected = attend(
+        queries.view(sentences, rows, heads, head_dim).float(),
+        slots[:, :, 0].float(),
+        slots[:, :, 1].float(),
+        of_source.float(),
+    )
+    found = gpu_layers.attended(queries, slots, of_source)
+    assert found is not None
+    torch.testing.assert_close(found.float(), expected, rtol=1e-5 if exact else 1e-3, atol=1e-5 if exact else 1e-3)
+
+
+def test_embeddings_are_added_as_pytorch_does(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_layers, "kernel", kernel)
+    table, of_positions = torch.randn((9, 130)), torch.randn((5, 130))
+    tokens, positions = torch.tensor([[3, 8], [0, 3]]), torch.tensor([[0, 1], [4, 4]])
+    for where in (positions, torch.tensor([2])):
+        found = gpu_layers.embedded(tokens, where, table, of_positions)
+        assert found is not None
+        assert found.tolist() == (table[tokens] + of_positions[where]).view(-1, 130).tolist()
+
+
+@pytest.mark.parametrize(("dtype", "dim"), [(torch.float16, 32), (torch.float32, 80)])
+def test_a_sum_is_normalised_as_pytorch_does(
+    kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, dim: int
+) -> None:
+    monkeypatch.setattr(gpu_layers, "kernel", kernel)
+    generator = torch.Generator().manual_seed(dim)
+    x, other = torch.randn((2, 6, dim), generator=generator).mul(3).to(dtype)
+    weight, bias = torch.randn((2, dim), generator=generator).to(dtype)
+    found = gpu_layers.normalised_sum(x, other, weight, bias, 1e-3)
+    assert found is not None
+    expected = torch.layer_norm(x.float() + other.float(), (dim,), weight.float(), bias.float(), 1e-3)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-3 if dtype == torch.float16 else 1e-5, atol=1e-3)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -189,6 +268,57 @@ def test_steps_one_after_the_other_are_mixed_as_they_are_one_by_one(
             steps.take(left, torch.tensor([3, 3]))
             torch.testing.assert_close(steps.so_far.sums, one_by_one.so_far.sums)
             torch.testing.assert_close(steps.so_far.steps, one_by_one.so_far.steps)
+
+
+@pytest.mark.parametrize(("dtype", "words"), [(torch.float16, 24), (torch.float32, 21)])
+@pytest.mark.parametrize("fading", [None, FADING])
+def test_the_best_token_is_that_of_the_mixture(
+    kernel: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    dtype: torch.dtype,
+    words: int,
+    fading: Fading | None,
+) -> None:
+    store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), random_values(90, kinds=12)), exact=True).snapshot
+    config = RetrievalConfig(k=5, interpolation_weight=0.3, temperature=2.0, fading=fading)
+    in_pytorch = RecordedSteps(store, config, 2)
+    monkeypatch.setattr(recorded, "kernel", kernel)
+    in_one = RecordedSteps(store, config, 2)
+    assert in_one.chooses_in_one(dtype)
+    generator = torch.Generator().manual_seed(words)
+    rules = recorded.Rules(torch.tensor([3, 5]), 7, 4)
+    generated = torch.tensor([0, 3])
+    chosen = set()
+    for turn in range(3):
+        distances_sq, ids = in_pytorch.look(torch.randn((2, 2, 6), generator=generator))
+        distances_sq[1], ids[1] = float("inf"), -1
+        scores = torch.randn((2, 2, words), generator=generator).mul(2).to(dtype)
+        scores[..., 11] = scores[..., 9] = scores[..., 13] = scores.amax(-1) + 1.0  # equal ones
+        scores[..., 7] = scores.amax(-1) + 3.0
+        scores[0, 0, 8:] = float("-inf")
+        if turn == 2:
+            scores[1, 0, 4] = float("nan")
+        log_probabilities = scores.float().log_softmax(-1)
+        expected = in_pytorch.mix_in_turn((distances_sq, ids), log_probabilities)
+        log_probabilities[..., rules.forbidden] = -float("inf")
+        early = generated[:, None] + torch.arange(2) < 4
+        log_probabilities[..., 7].masked_fill_(early, -float("inf"))
+        best, tokens, mixed = in_one.best_in_turn((distances_sq, ids), scores, rules, generated)
+        best_expected, tokens_expected = log_probabilities.max(-1)
+        torch.testing.assert_close(best, best_expected, equal_nan=True)
+        known = best.isfinite()
+        assert tokens[known].tolist() == tokens_expected[known].tolist()
+        chosen |= set(tokens[known].tolist())
+        for mine, its in (
+            (mixed.offsets, expected.offsets),
+            (mixed.sums, expected.sums),
+            (mixed.steps, expected.steps),
+        ):
+            torch.testing.assert_close(mine, its)
+        for steps, left in ((in_pytorch, expected), (in_one, mixed)):
+            steps.take(left, torch.tensor([1, 0]))
+    assert {7, 9} <= chosen
 
 
 @pytest.mark.parametrize("forced", [None, 3])

@@ -16,6 +16,7 @@ ROWS = (
     "fast-128",
     "segments",
     "sk-mt",
+    "segments-aligned",
     "A/knn",
     "A/cache-6",
     "A/cache-6-misses",
@@ -25,9 +26,11 @@ ROWS = (
     "A/own-gate-50",
     "B/knn",
     "B/knn-fixed",
+    "A/knn-probes",
     "B/pruning-2",
     "B/pruning-2-uncounted",
     "B/pca+cache+pruning",
+    "B/surest",
 )
 
 
@@ -56,6 +59,7 @@ def asked(data: Path, output: Path, model: Path, **others: Any) -> ReproductionC
     usual: dict[str, Any] = {
         "model": str(model),
         "sentences": 3,
+        "other_sentences": 2,
         "systems": ROWS,
         "speed_sentences": 2,
         "rounds": 1,

@@ -25,6 +25,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.fitting.development import develop
 from knnmt.index.entries import Entries
+from knnmt.reproduction.choosers import CHOOSERS
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.sentence_stores import SentenceStores
@@ -50,6 +51,22 @@ def built(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def store(built: Path, tmp_path: Path) -> Datastore:
     return Datastore.open(shutil.copytree(built, tmp_path / "store"))
+
+
+def test_a_filter_by_alignment_keeps_the_entries_of_source_tokens_that_a_sentence_has(
+    tiny: TransformerEngine, store: Datastore
+) -> None:
+    sources = tiny.tokenizer.encode_sources(TEXTS)
+    every = OpenStore(store, tokenizer=tiny.tokenizer).snapshot.segment_entries(sources, 6)
+    found = OpenStore(store, tokenizer=tiny.tokenizer, chooser=CHOOSERS["aligned"]).snapshot.segment_entries(sources, 6)
+    aligned_with = []
+    for segment in store.segments:
+        for entry, sentence in enumerate(segment.arrays["sentences"].tolist()):
+            place = int(segment.arrays["alignment"][entry])
+            aligned_with.append(int(segment.source_tokens()[segment.arrays["source_offsets"][sentence] + place]))
+    for source, mine, kept in zip(sources, every, found, strict=True):
+        assert kept.tolist() == [entry for entry in mine.tolist() if aligned_with[entry] in source]
+    assert 0 < sum(map(len, found)) < sum(map(len, every))
 
 
 def encoded(engine: TransformerEngine, texts: Sequence[str]) -> tuple[list[list[int]], list[Tensor]]:

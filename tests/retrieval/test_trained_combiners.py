@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
-from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.config import Fading, FastConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
@@ -45,6 +45,7 @@ def made(store: Datastore, method: str, k: int = K) -> TrainedCombiner:
     network.scale.uniform_(0.1, 0.5)
     network.far.fill_(40.0)
     network.temperature.fill_(6.0)
+    network.take_fading(Fading(5.0, 0.8, 6.0, 0.7))
     record = CombinerRecord(
         method, k, 6.0, True, None, manifest.model, manifest.tokenizer, manifest.dim, manifest.transforms, 0, 9, 100, {}
     )
@@ -57,7 +58,7 @@ def a_step(store: Datastore, rows: int = 5, k: int = K) -> tuple[Step, Neighbour
     keys = torch.from_numpy(opened.index.entries.keys_of(np.arange(7, 7 + rows))).float()
     states = keys + torch.randn(keys.shape, generator=generator) / 4
     scores = torch.randn(rows, 231, generator=generator).mul(3).log_softmax(1)
-    so_far = SentenceSoFar(torch.zeros(rows), torch.ones(rows))
+    so_far = SentenceSoFar(torch.linspace(4.0, 7.0, rows), torch.arange(1.0, rows + 1))
     history = torch.zeros(rows, 1, dtype=torch.long)
     found = opened.search(states, k)
     none = torch.zeros(rows, k, dtype=torch.bool)
@@ -97,6 +98,7 @@ class _Row:
         said = np.concatenate([segment.arrays["log_probabilities"] for segment in step.store.datastore.segments])
         self.said_there = said[ids.numpy()].astype(float)
         self.scores = step.log_probabilities[row].double().numpy()
+        self.mean, self.steps = float(step.sentence.distance[row]), float(step.sentence.steps[row])
 
     def net(self, name: str, inputs: Any, hidden: Any = np.tanh) -> Any:
         """One hidden layer."""
@@ -122,6 +124,15 @@ class _Row:
         s_nmt = float((seen @ self.w["of_model.weight"].T + self.w["of_model.bias"])[0])
         return weights / weights.sum(), s_knn - s_nmt
 
+    def robust_fading(self) -> tuple[Any, float]:
+        weights, logit = self.robust()
+        scale, _, sentence_scale, sentence_width = self.w["fading"]
+        nearest = math.sqrt(self.d[0])
+        share = 1 / (1 + math.exp(-logit))
+        share /= 1 + math.exp((self.mean - sentence_scale) / sentence_width)
+        share *= 1 - min(1, nearest / scale) / (self.steps + 1)
+        return weights, math.log(share / (1 - share))
+
     def kernel(self) -> tuple[Any, float]:
         together = np.concatenate([self.query, self.keys.mean(0)])
         temperature = np.exp(together @ self.w["of_temperature.weight"][0] + self.w["of_temperature.bias"][0])
@@ -136,7 +147,12 @@ def test_a_network_computes_what_its_paper_says(store: Datastore, method: str) -
     combiner = made(store, method)
     step, neighbours = a_step(store)
     weights, log_lambda = ask_combiner(combiner, step, neighbours)
-    slow = {"meta-k": _Row.meta_k, "robust": _Row.robust, "kernel-smoothed": _Row.kernel}[method]
+    slow = {
+        "meta-k": _Row.meta_k,
+        "robust": _Row.robust,
+        "kernel-smoothed": _Row.kernel,
+        "robust-fading": _Row.robust_fading,
+    }[method]
     for row in (0, 1, 2, 4):
         seen = _Row(combiner, step, neighbours, row)
         expected, logit = slow(seen)

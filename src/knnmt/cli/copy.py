@@ -22,7 +22,7 @@ def copy(
 
     Every file that comes from storage is checked against its SHA-256. Settings and the index are copied as well. The
     manifest is copied last, so a store in storage is always complete. If interrupted, rerun the command; it resumes.
-    s3:// needs the package s3fs, and gs:// needs gcsfs.
+    s3:// needs `pip install 'knnmt[s3]'`, and gs:// needs the package gcsfs.
 
     Examples:
 

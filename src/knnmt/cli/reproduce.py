@@ -36,6 +36,9 @@ def reproduce(
     ] = None,
     train_pairs: Annotated[int, typer.Option(min=0, help="Training pairs of each domain; 0 for all.")] = 0,
     sentences: Annotated[int, typer.Option(min=0, help="Reported sentences of each domain; 0 for all.")] = 0,
+    other_sentences: Annotated[
+        int, typer.Option(min=0, help="Sentences of each other domain, to show what harm a store does; 0 for none.")
+    ] = 0,
     blocks: Annotated[str, typer.Option(help="A: as published. B: ours.")] = "A,B",
     systems: Annotated[
         str | None,
@@ -125,6 +128,7 @@ def reproduce(
             **{name: names_in(text or "") for name, text in given.items()},
             train_pairs=train_pairs,
             sentences=sentences,
+            other_sentences=other_sentences,
             model=model,
             source_language=source_language,
             target_language=target_language,

@@ -36,7 +36,7 @@ def train_combiner(
         ),
     ],
     method: Annotated[
-        str, typer.Option(help="meta-k, robust or kernel-smoothed.", metavar="METHOD", show_default=True)
+        str, typer.Option(help="meta-k, robust, kernel-smoothed or robust-fading.", metavar="METHOD", show_default=True)
     ] = "robust",
     updates: Annotated[
         int, typer.Option(min=1, help="At most this many updates; training ends when validation no longer improves.")
@@ -70,10 +70,10 @@ def train_combiner(
 ) -> None:
     """Train a combiner, a network that weighs neighbours. It also predicts λ.
 
-    The methods are those of Adaptive kNN-MT (meta-k), Robust kNN-MT and Kernel-Smoothed kNN-MT. The command searches
-    for the neighbours of DEV once and keeps them, so training takes seconds. `knnmt translate -d STORE --combiner
-    robust` then uses the combiner. It is saved in the store's directory, and works with the k, T and search that it was
-    trained for.
+    The methods are those of Adaptive kNN-MT (meta-k), Robust kNN-MT and Kernel-Smoothed kNN-MT. Method robust-fading
+    is robust with a λ that also fades, which spares text of other kinds. The command searches for the neighbours of DEV
+    once and keeps them, so training takes seconds. `knnmt translate -d STORE --combiner robust` then uses the combiner.
+    It is saved in the store's directory, and works with the k, T and search that it was trained for.
 
     A hash of the sources divides DEV. One half trains the combiner (a fifth of it decides when to stop). The other half
     is reported, as losses in nats per token, beside those of a fading λ that was tuned on the same pairs. A combiner is

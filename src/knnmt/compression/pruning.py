@@ -75,6 +75,30 @@ def prune_known(
         return publish(directory, output, store.manifest, f"plac:k={k}", _kept(store, stays, None))
 
 
+def prune_surest(
+    store: Datastore, output: Path, search: Search, k: int, keep: float, progress: EntryProgress = no_progress
+) -> Datastore:
+    """Make a store at `output` with this share of the entries: those are left out where the model is surest.
+
+    It is PLAC with probabilities instead of first choices: the smallest probability that the model gives to the tokens
+    of an entry and of its k nearest neighbours decides. Other arguments as for `prune`.
+    """
+    require_scores(store)
+    with making(store, output) as directory:
+        surest = least_sure(nearest(store, search, k, progress), _log_probabilities(store))
+        stays = np.ones(len(surest), bool)
+        stays[np.argsort(-surest, kind="stable")[: len(surest) - round(keep * len(surest))]] = False
+        _copy_projection(store, directory)
+        return publish(directory, output, store.manifest, f"surest:k={k},keep={keep:g}", _kept(store, stays, None))
+
+
+def least_sure(neighbours: Array, sure: Array) -> Array:
+    """(entries,), the smallest log-probability at an entry and its neighbours; arguments as for `known`."""
+    of_neighbours = np.where(neighbours < 0, np.inf, sure[neighbours]).min(axis=1, initial=np.inf)
+    found: Array = np.minimum(sure, of_neighbours)
+    return found
+
+
 def known(neighbours: Array, right: Array) -> Array:
     """(entries,) bool, whether the model is right at an entry and at all its neighbours.
 
@@ -157,6 +181,12 @@ def _of_live_entries(store: Datastore) -> tuple[Array, Array]:
         values.append(segment.arrays["values"][live])
         counts.append(segment.arrays["counts"][live] if "counts" in segment.arrays else np.ones(live.sum(), np.int32))
     return np.concatenate(values), np.concatenate(counts)
+
+
+def _log_probabilities(store: Datastore) -> Array:
+    """(live entries,) float32, the model's own, of the entries' tokens."""
+    parts = [segment.arrays["log_probabilities"][segment.live_entries()] for segment in store.segments]
+    return np.concatenate(parts).astype(np.float32)
 
 
 def _first_choices(store: Datastore) -> Array:

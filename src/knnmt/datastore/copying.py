@@ -6,7 +6,8 @@ complete. An interrupted copy can be resumed in both directions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from knnmt.datastore.manifest import (
 from knnmt.datastore.publication import publish_file, require_directory, storage_errors
 from knnmt.datastore.settings import SETTINGS
 from knnmt.datastore.storage import Storage, is_url
-from knnmt.errors import DatastoreDamagedError, DatastoreExistsError, NotADatastoreError
+from knnmt.errors import DatastoreDamagedError, DatastoreExistsError, NotADatastoreError, StorageError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
 
@@ -99,6 +100,7 @@ def _fetch(storage: Storage, store: Path, progress: Progress) -> Manifest:
         require_directory(making / INDEXES)
         with storage_errors(making):
             (making / INDEXES).mkdir(exist_ok=True)
+        _require_room(making, named)
         for directory, stored in named:
             path = making / directory / stored.file
             if not _is_there(path, stored):
@@ -109,6 +111,18 @@ def _fetch(storage: Storage, store: Path, progress: Progress) -> Manifest:
                 _write(making / name, content)
         publish_new_store(making, store, manifest)
     return manifest
+
+
+def _require_room(making: Path, named: Sequence[tuple[str, StoredFile]]) -> None:
+    """Raise an error if the disk has no room for the files that are still missing: a manifest may claim any size."""
+    paths = ((making / directory / stored.file, stored) for directory, stored in named)
+    needed = sum(stored.bytes for path, stored in paths if not path.exists())
+    free = shutil.disk_usage(making).free
+    if needed > free:
+        raise StorageError(
+            f"{making}: {needed:,} bytes are to be copied, but the disk has {free:,} bytes left. Make room, or choose "
+            f"another place."
+        )
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,13 @@ from knnmt.errors import DatastoreDamagedError, KnnmtError, MissingDependencyErr
 from knnmt.regular_files import MAX_BYTES, open_regular
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.+", re.DOTALL)  # a Windows drive has one letter
+_CHAIN = "::"  # fsspec would put one kind of storage over another, of which some run what they find there
+# Kinds of storage in which an object appears with all its bytes. There are no directories: making one makes a bucket.
+_OF_OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss"})
+_CREDENTIALS = (
+    "Check the credentials in the environment (for s3://: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE) "
+    "and what they may do there"
+)
 _BLOCK = 1 << 22
 _MARK = ".sha256"  # beside a file that is complete
 
@@ -33,8 +41,8 @@ class Storage:
     """Files below a URL."""
 
     def __init__(self, url: str) -> None:
-        if not is_url(url):
-            raise SettingError(f"{url}: expected the URL of a place in storage, such as s3://bucket/place")
+        if not is_url(url) or _CHAIN in url:
+            raise SettingError(f"{url}: expected the URL of one place in storage, such as s3://bucket/place")
         self.url = url.rstrip("/")
         try:
             import fsspec
@@ -44,30 +52,37 @@ class Storage:
             self._files, self._place = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:
             raise SettingError(
-                f"{url}: this kind of storage cannot be reached ({error}). s3:// needs `pip install s3fs`, gs:// `pip "
-                "install gcsfs`, abfs:// `pip install adlfs`"
+                f"{url}: this kind of storage cannot be reached ({error}). s3:// needs `pip install 'knnmt[s3]'`, "
+                "gs:// `pip install gcsfs`, abfs:// `pip install adlfs`"
             ) from error
+        kinds = self._files.protocol
+        self._of_objects = not _OF_OBJECTS.isdisjoint((kinds,) if isinstance(kinds, str) else kinds)
 
     def _path(self, name: str) -> str:
         return f"{self._place}/{name}"
 
     @contextmanager
-    def _speaking(self, name: str) -> Iterator[None]:
-        """Turn the errors of any kind of storage into ours."""
+    def _speaking(self, name: str, writing: bool = False) -> Iterator[None]:
+        """Turn the errors of any kind of storage into ours, but not that a file to be read does not exist."""
         try:
             yield
-        except (KnnmtError, FileNotFoundError):
+        except KnnmtError:
             raise
-        except Exception as error:
+        except FileNotFoundError as error:
+            if not writing:
+                raise
             raise StorageError(
-                f"{self.url}/{name}: the storage failed or cannot be reached ({type(error).__name__}: "
-                f"{error or 'no reason given'}). Solve the problem and rerun the command; it resumes."
+                f"{self.url}: the bucket or directory does not exist ({error}), and knnmt makes none. Correct the URL, "
+                "or make it first."
             ) from error
-
-    def has(self, name: str) -> bool:
-        with self._speaking(name):
-            self._files.invalidate_cache()
-            return bool(self._files.isfile(self._path(name)))
+        except Exception as error:
+            problem, advice = "the storage failed or cannot be reached", "Solve the problem"
+            if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
+                problem, advice = "the storage does not allow this", _CREDENTIALS
+            raise StorageError(
+                f"{self.url}/{name}: {problem} ({type(error).__name__}: {error or 'no reason given'}). {advice}, and "
+                "rerun the command; it resumes."
+            ) from error
 
     def read(self, name: str, most_bytes: int = MAX_BYTES) -> bytes:
         """The content of a small file; FileNotFoundError if there is none."""
@@ -81,10 +96,13 @@ class Storage:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file in one step."""
-        with self._speaking(name):
+        with self._speaking(name, writing=True):
+            if self._of_objects:
+                self._files.pipe_file(self._path(name), content)
+                return
             self._make_directory(name)
             scratch = self._path(f"{name}.{os.getpid()}.part")
-            self._files.pipe_file(scratch, content)  # atomic in object storage, but not on disks
+            self._files.pipe_file(scratch, content)
             self._files.mv(scratch, self._path(name))
 
     def put(self, path: Path, name: str) -> StoredFile:
@@ -95,13 +113,27 @@ class Storage:
             if self.put_before(name) == (stored.sha256, stored.bytes):
                 return stored
             file.seek(0)
-            with self._speaking(name):
+            with self._speaking(name, writing=True):
                 self._make_directory(name)
-                with self._files.open(self._path(name), "wb") as there:
-                    while block := file.read(_BLOCK):
-                        there.write(block)
+                self._upload(file, self._files.open(self._path(name), "wb"))
         self.write(name + _MARK, stored.sha256.encode())
         return stored
+
+    @staticmethod
+    def _upload(file: BufferedReader, there: Any) -> None:
+        """Write a file to storage. If this fails or is interrupted, object storage gets no object."""
+        try:
+            while block := file.read(_BLOCK):
+                there.write(block)
+            there.close()
+        except BaseException:
+            if hasattr(there, "forced"):  # a file that is uploaded in parts: to close it would complete it
+                there.closed = True
+                with suppress(Exception):
+                    there.discard()
+            else:
+                there.close()
+            raise
 
     def put_before(self, name: str) -> tuple[str, int] | None:
         """The SHA-256 (from its mark) and the size of a file that is complete in storage."""
@@ -146,4 +178,6 @@ class Storage:
             self._files.rm(self._path(directory), recursive=True)
 
     def _make_directory(self, name: str) -> None:
+        if self._of_objects:
+            return
         self._files.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)

@@ -21,9 +21,9 @@ from torch import Tensor
 from knnmt.engine.fixed_state import RecordingEngine
 
 _USES_BEFORE_RECORDING = 2  # by then everything is loaded that a recording must not load
-_MAX_RECORDINGS = 256
+_MAX_RECORDINGS = 512
 _SOURCE_STEP = 128  # arenas grow by this many source positions, so that they seldom have to grow
-MAX_TURNS = 16  # tokens of a sentence that a step computes together if tokens are drafted
+MAX_TURNS = 8  # tokens of a sentence that a step computes together if tokens are drafted
 _recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
 
@@ -71,7 +71,7 @@ class Recorded:
 class Arena:
     """Memory for decoding one batch after another, with the steps that were recorded over it.
 
-    sources, lengths: (sentences, source) and (sentences,), token ids of the sources, and how many are real
+    sources: token ids of the sources, each after the number of real ones, at the beginning; `send_sources` writes it
     tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
     generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), if tokens are drafted: how many
         tokens there are, 1 if a sentence is done, and the tokens that may come next
@@ -81,8 +81,7 @@ class Arena:
 
     def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
         self.memory = engine.fixed_memory(sentences, width, capacity, source)
-        self.sources = torch.zeros((sentences, source), dtype=torch.long, device=engine.device)
-        self.lengths = torch.ones(sentences, dtype=torch.long, device=engine.device)
+        self.sources = torch.zeros(sentences * (1 + source), dtype=torch.long, device=engine.device)
         self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
         self.scores = torch.zeros((sentences, width), device=engine.device)
         self.generated = torch.zeros(sentences, dtype=torch.long, device=engine.device)
@@ -92,6 +91,8 @@ class Arena:
         self.chosen = torch.zeros((sentences, numbers), dtype=torch.int32, device=engine.device)
         self.cuda = engine.device.type == "cuda"
         self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]
+        self._arrived = [torch.cuda.Event() if self.cuda else None for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._sources_on_host = torch.empty(self.sources.shape, dtype=torch.long, pin_memory=self.cuda)
         self._kept: dict[Hashable, Any] = {}
         self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
@@ -127,13 +128,18 @@ class Arena:
         for each in (self.tokens, self.scores, self.generated, self.ended, self.draft):
             each[: len(rows)] = each[rows]
 
+    def send_sources(self, sources: npt.NDArray[np.int64]) -> None:
+        """Copy the sources of a batch to the device; the previous batch must be finished."""
+        on_host = self._sources_on_host[: sources.size]
+        on_host.numpy()[:] = sources.ravel()
+        self.sources[: sources.size].copy_(on_host, non_blocking=True)
+
     def send(self, sentences: int, step: int) -> Sent:
         """Start to copy the result of a step to the host; two copies may be under way."""
-        place = self._on_host[step % 2][:sentences]
+        place, arrived = self._on_host[step % 2][:sentences], self._arrived[step % 2]
         place.copy_(self.chosen[:sentences], non_blocking=True)
-        arrived = torch.cuda.Event() if self.cuda else None  # type: ignore[no-untyped-call]
         if arrived is not None:
-            arrived.record()
+            arrived.record(self.stream)
         return Sent(place, arrived)
 
     @contextmanager

@@ -5,6 +5,8 @@ As in `transformers`, log-probabilities are not normalised again afterwards.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -19,10 +21,14 @@ class Constraints:
     def __init__(self, config: DecodingConfig, end: int, device: torch.device) -> None:
         self._config = config
         self._end = end
-        self._suppressed = torch.tensor(config.suppressed_tokens, dtype=torch.long, device=device)
+        self._device = device
         self._sequences = [
             (torch.tensor(sequence[:-1], device=device), sequence[-1]) for sequence in config.suppressed_sequences
         ]
+
+    @cached_property
+    def _suppressed(self) -> Tensor:
+        return torch.tensor(self._config.suppressed_tokens, dtype=torch.long, device=self._device)
 
     @property
     def sequences(self) -> bool:

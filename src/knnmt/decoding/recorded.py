@@ -21,7 +21,7 @@ from knnmt.decoding.arena import Arena, Recorded, arena_for, size_for
 from knnmt.decoding.beam import Finished
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -38,6 +38,7 @@ def recorded_search(
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
     found: Found = unheard,
+    begun: Begun = unnoticed,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first. A beam of 1 is greedy search."""
     if config.beam == 1:
@@ -45,7 +46,7 @@ def recorded_search(
     longest = max(len(source) for source in sources)
     with torch.inference_mode(), arena_for(engine, len(sources), config.beam, MIN_SLOTS, longest) as arena:
         batch = _FixedBatch(engine, arena, sources, config, retrieval, found)
-        return [each.hypotheses[: config.n_best] for each in batch.search()]
+        return [each.hypotheses[: config.n_best] for each in batch.search(begun)]
 
 
 def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequence[int]], size: int) -> int:
@@ -56,14 +57,12 @@ def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequenc
     longest = max(len(source) for source in sources)
     # Few different lengths; even if all is padding, there must be positions.
     positions = min(-(-longest // _SOURCE_STEP) * _SOURCE_STEP, max(longest, engine.max_positions))
-    padded = np.full((size, positions), engine.special_tokens.padding)
-    lengths = np.ones(size, dtype=np.int64)
+    padded = np.full((size, 1 + positions), engine.special_tokens.padding, dtype=np.int64)
+    padded[:, 0] = 1
     for row, tokens in enumerate(sources):
-        padded[row, : len(tokens)] = tokens
-        lengths[row] = len(tokens)
+        padded[row, : 1 + len(tokens)] = (len(tokens), *tokens)
     with timing.stage("encoder"):
-        arena.sources[:size, :positions] = torch.from_numpy(padded)
-        arena.lengths[:size] = torch.from_numpy(lengths)
+        arena.send_sources(padded)
         work = partial(_begin, sentences=size, source=positions)
         arena.kept(("begin", engine.special_tokens, size, positions), lambda: Recorded(work))(engine, arena)
     return positions
@@ -105,14 +104,16 @@ class _FixedBatch:
         if self._recorded is not None and retrieval is not None:
             self._recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
-    def search(self) -> list[Finished]:
-        """Decode to the end."""
+    def search(self, begun: Begun) -> list[Finished]:
+        """Decode to the end. begun: is called after the first step is on its way"""
         last = self._config.max_tokens
         under_way = None
         for length in range(1, last + 1):
             with timing.stage("step"):
                 self._step(length - 1)
                 newest = self._arena.send(self._size, length)
+            if length == 1:
+                begun()
             if under_way is not None:
                 self._look_at(under_way.wait(), length - 1)
             under_way = newest
@@ -206,9 +207,10 @@ class _FixedBatch:
 
 def _begin(engine: RecordingEngine, arena: Arena, sentences: int, source: int) -> None:
     """Run the encoder over the arena's sources, and start each with one empty hypothesis."""
-    padded = torch.arange(source, device=engine.device) >= arena.lengths[:sentences, None]
+    given = arena.sources[: sentences * (1 + source)].view(sentences, 1 + source)
+    padded = torch.arange(source, device=engine.device) >= given[:, :1]
     mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
-    states = engine.encode_padded(arena.sources[:sentences, :source], mask[:, None, None])
+    states = engine.encode_padded(given[:, 1:], mask[:, None, None])
     arena.memory.begin(engine.source_attention(states), mask)
     arena.tokens[:sentences].fill_(engine.special_tokens.decoder_start)
     arena.scores[:sentences].fill_(_NEVER)

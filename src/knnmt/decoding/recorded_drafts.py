@@ -21,15 +21,15 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, arena_for, size_for
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, begin_batch
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
 from knnmt.index import base
 from knnmt.native.gpu import kernel
-from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSteps
+from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSteps, Rules
 from knnmt.retrieval.retriever import BatchRetrieval
 
-TURNS = (1, 2, 4, 8, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
+TURNS = (1, 4, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
 # Of a step, in terms of one of one token of one sentence: twice as many sentences, more tokens than one, a token.
 _SIZE_COST, _TURNS_COST, _ROW_COST = 0.1, 0.14, 0.0008
 # How often the first token of a draft is right, by λ, and every next one after it.
@@ -45,11 +45,12 @@ def recorded_drafts(
     retrieval: BatchRetrieval,
     recorded: RecordedRetrieval,
     found: Found = unheard,
+    begun: Begun = unnoticed,
 ) -> list[list[Hypothesis]]:
     """Like `greedy.greedy_search`. recorded: of the retrieval, in which each sentence has its own segments"""
     longest = max(len(source) for source in sources)
     with torch.inference_mode(), arena_for(engine, len(sources), 1, MIN_SLOTS, longest) as arena:
-        return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search()
+        return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search(begun)
 
 
 def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
@@ -57,11 +58,13 @@ def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
 
     chances: (sentences,), λ where each sentence that is not done was last seen, 0 where nothing is drafted
     """
-    first = np.where(chances > _MIN_CHANCE, _RIGHT + _RIGHT_BY_CHANCE * chances, 0.0).sum()
+    drafting = chances[chances > _MIN_CHANCE]
+    first = _RIGHT * len(drafting) + _RIGHT_BY_CHANCE * float(drafting.sum())
+    alone = 1 + _SIZE_COST * log2(size)
 
     def worth(turns: int) -> float:
         tokens = len(chances) + first * (1 - _GOES_ON ** (turns - 1)) / (1 - _GOES_ON)
-        return float(tokens) / (1 + _SIZE_COST * log2(size) + _TURNS_COST * (turns > 1) + _ROW_COST * size * turns)
+        return tokens / (alone + _TURNS_COST * (turns > 1) + _ROW_COST * size * turns)
 
     return max(TURNS, key=worth)
 
@@ -102,11 +105,12 @@ class _DraftedBatch:
         self._first = True
         self._source = begin_batch(engine, arena, sources, self._size)
         arena.generated[: self._size].zero_()
-        arena.ended[: self._size].copy_(torch.from_numpy((self._source_of < 0).astype(np.int32)))
+        arena.ended[: len(sources)].zero_()
+        arena.ended[len(sources) : self._size].fill_(1)
         recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
-    def search(self) -> list[list[Hypothesis]]:
-        """Decode to the end."""
+    def search(self, begun: Begun) -> list[list[Hypothesis]]:
+        """Decode to the end. begun: is called after the first step is on its way"""
         under_way = None
         if (
             forced := Constraints(self._config, self._engine.special_tokens.end, self._engine.device).at(0)[0]
@@ -122,6 +126,8 @@ class _DraftedBatch:
             with timing.stage("step"):
                 self._step(turns, ahead)
                 newest = self._arena.send(self._size, step)
+            if step == 0:
+                begun()
             if under_way is not None:
                 self._look_at(under_way[0].wait(), under_way[1])
             under_way, ahead, step = (newest, turns), turns, step + 1
@@ -141,8 +147,10 @@ class _DraftedBatch:
 
     def _likely_done(self, turns: int) -> bool:
         """Whether a running step of so many turns probably ends all sentences."""
+        if turns == 1:
+            return False
         running = self._source_of >= 0
-        return bool(np.all((self._ends[running] < turns) & (self._chances[running] >= _LIKELY)))
+        return bool(((self._ends[running] < turns) & (self._chances[running] >= _LIKELY)).all())
 
     def _begin_with(self, token: int) -> None:
         """Take a forced first token: nothing is retrieved for it, and it adds nothing to scores."""
@@ -251,10 +259,16 @@ def _advance(
     representations = engine.step(state, inputs[:, None])[:, 0]
     with arena.aside():
         found = retrieval.look(representations)
-    log_probabilities = engine.log_probabilities(representations)
-    arena.join()
-    mixed = retrieval.mix_in_turn(found, log_probabilities)
-    choice(arena, log_probabilities, mixed, found, retrieval)
+    if retrieval.chooses_in_one(engine.dtype):
+        scores = engine.scores(representations)
+        arena.join()
+        best, tokens, mixed = retrieval.best_in_turn(found, scores, choice.rules, arena.generated)
+        choice.take(arena, best, tokens, mixed, found, retrieval, scores.shape[-1])
+    else:
+        log_probabilities = engine.log_probabilities(representations)
+        arena.join()
+        mixed = retrieval.mix_in_turn(found, log_probabilities)
+        choice(arena, log_probabilities, mixed, found, retrieval)
 
 
 class _Choice:
@@ -264,7 +278,8 @@ class _Choice:
         self._config, self._end = config, engine.special_tokens.end
         self._sentences, self._turns = sentences, turns
         self._kernel = kernel("take", engine.device)
-        self._suppressed = torch.tensor(config.suppressed_tokens, dtype=torch.long, device=engine.device)
+        suppressed = torch.tensor(config.suppressed_tokens, dtype=torch.long, device=engine.device)
+        self.rules = Rules(suppressed, self._end, config.min_tokens)
         self._ahead = torch.arange(turns, device=engine.device)
         self._numbers: Tensor | None = None
 
@@ -272,20 +287,33 @@ class _Choice:
         self, arena: Arena, log_probabilities: Tensor, mixed: MixedInTurn, found: base.Found, retrieval: RecordedSteps
     ) -> None:
         config = self._config
-        if len(self._suppressed):
-            log_probabilities.index_fill_(-1, self._suppressed, _NEVER)
+        if len(self.rules.forbidden):
+            log_probabilities.index_fill_(-1, self.rules.forbidden, _NEVER)
         if config.min_tokens:
             early = arena.generated[: self._sentences, None] + self._ahead < config.min_tokens
             log_probabilities[..., self._end].masked_fill_(early, _NEVER)
         best, tokens = log_probabilities.max(-1)
+        self.take(arena, best, tokens, mixed, found, retrieval, log_probabilities.shape[-1])
+
+    def take(
+        self,
+        arena: Arena,
+        best: Tensor,
+        tokens: Tensor,
+        mixed: MixedInTurn,
+        found: base.Found,
+        retrieval: RecordedSteps,
+        vocabulary: int,
+    ) -> None:
+        """Take the best tokens of the steps, (sentences, turns), as far as they count, and draft the next ones."""
         if self._kernel is None:
-            self._in_pytorch(arena, best, tokens, mixed, found[1], retrieval, log_probabilities.shape[-1])
+            self._in_pytorch(arena, best, tokens, mixed, found[1], retrieval, vocabulary)
             return
         self._kernel(
             grid=(self._sentences, 1, 1),
             block=(32, 1, 1),
             args=[
-                self._told(arena, found[1].shape[1], log_probabilities.shape[-1]),
+                self._told(arena, found[1].shape[1], vocabulary),
                 best,
                 tokens,
                 mixed.offsets,

@@ -71,7 +71,12 @@ def connect(cluster: Cluster) -> Any:
     local = {"include_dashboard": False, "object_store_memory": _LOCAL_BYTES} if cluster.address == LOCAL else {}
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+    except Exception as error:  # Ray raises exceptions of any kind, and bare ones
+        if cluster.address == LOCAL:
+            raise ClusterError(
+                f"Ray did not start on this machine ({error}). It gives up after half a minute if other programs keep "
+                f"the machine busy: rerun the command, or do without --ray"
+            ) from error
         raise ClusterError(
             f"{cluster.address}: cannot reach a Ray cluster at this address ({error}). `ray status` shows whether "
             f"it runs; 'local' starts one on this machine"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from knnmt.engine import gpu_layers
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.layers import ACTIVATIONS, AnyProjection, FeedForward, Norm, Residual, attend, attention_weights
 from knnmt.engine.state import Admitted
@@ -73,7 +74,11 @@ class Embedding:
         return cls(table * shape.embedding_scale, positions[shape.position_offset :], norm)
 
     def __call__(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        x = functional.embedding(tokens, self.tokens) + functional.embedding(positions, self.positions)
+        """(tokens, dim), from tokens and positions that can be broadcast to their shape."""
+        x = gpu_layers.embedded(tokens, positions, self.tokens, self.positions)
+        if x is None:
+            both = functional.embedding(tokens, self.tokens) + functional.embedding(positions, self.positions)
+            x = both.view(-1, self.tokens.shape[1])
         return x if self.norm is None else self.norm(x)
 
 
@@ -153,15 +158,25 @@ class DecoderLayer:
         shape = (slots.shape[0], new.mask.shape[2], -1, self.heads, slots.shape[-1])
 
         def self_attention(x: Tensor) -> Tensor:
-            query_key_value = self.self_in(x).view(shape)
-            slots[new.places] = query_key_value[:, :, 1:]
-            return self.self_out(attend(query_key_value[:, :, 0], slots[:, :, 0], slots[:, :, 1], new.mask))
+            projected = self.self_in(x)
+            found = None if new.numbers is None else gpu_layers.attended(projected, slots, new.mask, new.numbers)
+            if found is None:
+                query_key_value = projected.view(shape)
+                slots[new.places] = query_key_value[:, :, 1:]
+                found = attend(query_key_value[:, :, 0], slots[:, :, 0], slots[:, :, 1], new.mask)
+            return self.self_out(found)
 
         def source_attention(x: Tensor) -> Tensor:
-            query = self.cross_query(x).view(shape)[:, :, 0]
+            projected = self.cross_query(x)
+            query = projected.view(shape)[:, :, 0]
             if cross_attention is not None:
                 cross_attention.append(attention_weights(query, cross[:, :, 0], cross_mask))
-            return self.cross_out(attend(query, cross[:, :, 0], cross[:, :, 1], cross_mask))
+            found = None
+            if new.numbers is not None and cross_mask is not None:
+                found = gpu_layers.attended(projected, cross, cross_mask)
+            if found is None:
+                found = attend(query, cross[:, :, 0], cross[:, :, 1], cross_mask)
+            return self.cross_out(found)
 
         x = self.self_residual(x, self_attention)
         x = self.cross_residual(x, source_attention)

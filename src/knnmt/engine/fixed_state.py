@@ -121,7 +121,7 @@ class FixedState:
         self._memory.advance()
         places = self._memory.newest[1:]
         self._visible.index_copy_(2, places, self._own)
-        return Admitted(self._memory.newest[:1], self._visible[:, None], (slice(None), places))
+        return Admitted(self._memory.newest[:1], self._visible[:, None], (slice(None), places), places[None])
 
     def reorder(self, parents: Tensor) -> None:
         """parents (sentences, width): the new row w of a sentence continues its old row parents[:, w]."""
@@ -151,7 +151,7 @@ class TurnState:
         """Make room for m new tokens per sentence, and return what they see."""
         positions = self._generated[:, None] + self._ahead[:m]
         shown = positions[:, None].clamp(max=self._longest - 1)
-        return Admitted(shown, self._up_to[positions][:, None], (self._sentences, positions))
+        return Admitted(shown, self._up_to[positions][:, None], (self._sentences, positions), positions)
 
 
 def seen_up_to(extent: int, like: Tensor) -> Tensor:
@@ -192,6 +192,9 @@ class RecordingEngine(Protocol):
 
     def step(self, state: FixedState | TurnState, tokens: Tensor, /) -> Tensor:
         """tokens (sentences, width, m) -> representations (sentences, width, m, dim); m is 1 for a `FixedState`."""
+
+    def scores(self, representations: Tensor, /) -> Tensor:
+        """(..., dim) -> (..., vocabulary), before the softmax, in the type of the weights."""
 
     def log_probabilities(self, representations: Tensor, /) -> Tensor:
         """(..., dim) -> (..., vocabulary), float32."""

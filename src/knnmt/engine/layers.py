@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from knnmt.engine import gpu_layers
 from knnmt.engine.architecture import Activation
 from knnmt.engine.product import CompiledProduct, Int8Projection, float_product
 
@@ -80,7 +81,9 @@ class Residual:
     def __call__(self, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
         if self.norm_first:
             return block(self.norm(x)).add_(x)
-        return self.norm(block(x).add_(x))
+        found = block(x)
+        normal = gpu_layers.normalised_sum(x, found, self.norm.weight, self.norm.bias, self.norm.epsilon)
+        return self.norm(found.add_(x)) if normal is None else normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,13 @@ class FeedForward:
     activation: Callable[[Tensor], Tensor]
 
     def __call__(self, x: Tensor) -> Tensor:
+        if (
+            x.is_cuda
+            and self.activation is torch.relu_
+            and isinstance(self.inner, Projection)
+            and self.inner.bias is not None
+        ):
+            return self.outer(torch._addmm_activation(self.inner.bias, x, self.inner.weight))
         return self.outer(self.activation(self.inner(x)))
 
 

@@ -37,11 +37,13 @@ class Admitted:
     positions: the positions of the tokens in their texts, to be broadcast over (sentences, width, m)
     mask: (sentences, 1, width * m, slots)
     places: the slots of the new tokens, as an index into sentences and slots
+    numbers: (sentences or 1, width * m), the same slots, if shapes are fixed
     """
 
     positions: Tensor
     mask: Tensor
     places: tuple[Tensor | slice, Tensor | slice]
+    numbers: Tensor | None = None
 
 
 class TransformerState:

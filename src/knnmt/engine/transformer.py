@@ -217,6 +217,11 @@ class TransformerEngine:
         with timing.stage("decoder"):
             return self._compiled.step_in_turn(state, tokens, turns)
 
+    def scores(self, representations: Tensor) -> Tensor:
+        """(..., dim) -> (..., vocabulary), before the softmax, in the type of the weights."""
+        with timing.stage("output"), torch.inference_mode():
+            return self._output(representations.reshape(-1, self.dim)).view(*representations.shape[:-1], -1)
+
     def log_probabilities(self, representations: Tensor) -> Tensor:
         with timing.stage("output"), torch.inference_mode():
             rows = representations.reshape(-1, self.dim)

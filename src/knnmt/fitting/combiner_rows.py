@@ -17,10 +17,11 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import fitting_tokens, force_text
 from knnmt.errors import InputError
 from knnmt.fitting.development import Development, searched
-from knnmt.fitting.likelihood import Positions
+from knnmt.fitting.likelihood import Positions, so_far
 from knnmt.index.entries import Entries
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import SentenceSoFar
 from knnmt.retrieval.trained.seen import LEAST, best_of
 
 _ROWS = 512
@@ -32,7 +33,7 @@ class CombinerRows:
 
     tokens: -1 if there is no neighbour; ids: of the neighbours
     targets: (rows,), the text's own tokens; base: (rows,), the model's log-probabilities of these
-    sentences: (rows,), counted from 0
+    sentences: (rows,), counted from 0; far, steps: (rows,), of `sentence`
     counted: which of both kinds of counts the weights include
     """
 
@@ -48,7 +49,13 @@ class CombinerRows:
     targets: Tensor
     base: Tensor
     sentences: Tensor
+    far: Tensor
+    steps: Tensor
     entries: Entries
+
+    @property
+    def sentence(self) -> SentenceSoFar:
+        return SentenceSoFar(self.far, self.steps)
 
     @property
     def log_counts(self) -> Tensor | None:
@@ -79,7 +86,7 @@ class CombinerRows:
         """Some rows. Their sentences keep their numbers."""
         of_rows = {
             name: getattr(self, name)[rows]
-            for name in (*_OF_NEIGHBOURS, "queries", "best", "targets", "base", "sentences")
+            for name in (*_OF_NEIGHBOURS, "queries", "best", "targets", "base", "sentences", "far", "steps")
         }
         counts, repeats = (None if each is None else each[rows] for each in self.both_counts)
         return replace(self, **of_rows, both_counts=(counts, repeats))
@@ -145,6 +152,7 @@ def collect_rows(
             base.append(scores.gather(1, forced.targets[some, None])[:, 0])
             best.append(best_of(scores))
     entries = opened.snapshot.index.entries
+    sentence = so_far(near.distances_sq[:, 0].sqrt(), forced.sentences)
     there = entries.log_probabilities_of(near.ids.clamp(min=0)).masked_fill(near.ids < 0, 0).clamp(min=LEAST)
     return CombinerRows(
         distances_sq=near.distances_sq,
@@ -159,5 +167,7 @@ def collect_rows(
         targets=forced.targets,
         base=torch.cat(base).clone(),
         sentences=forced.sentences,
+        far=sentence.distance,
+        steps=sentence.steps,
         entries=entries,
     )

@@ -29,20 +29,19 @@ _BETAS = (0.9, 0.98)
 _NEVER = -1e30
 _JUDGED_ROWS = 4096  # rows whose loss is computed together
 KEY_NOISE = 0.01  # of Robust kNN-MT, in every dimension of a key
-NOISE_UPDATES = 1000  # after which a pseudo-neighbour is 1/e as probable
 
 
 @dataclass(frozen=True, slots=True)
 class CombinerConfig:
     """The training of a combiner.
 
-    updates: at most; after each `judged_every` updates the validation loss is measured; the rate is halved if it has
-        not improved for `patience` measurements, and training ends after three times as many
+    updates: at most; after each `judged_every` updates (by default the method's) the validation loss is measured; the
+        rate is halved if it has not improved for `patience` measurements, and training ends after three times as many
     """
 
     method: str = "robust"
     updates: int = 5000
-    judged_every: int = 100
+    judged_every: int | None = None
     patience: int = 5
     sentences: int = 32
     seed: int = 0
@@ -114,6 +113,7 @@ def train_combiner(
         torch.manual_seed(config.seed)  # for initial weights, noise and the order of sentences
         network = NETWORKS[config.method](k, manifest.dim)
         network.fit_inputs(near, retrieval.temperature)
+        network.take_fading(fading.fading)
         best = _fit(network, near, judging, config, hear)
     record = CombinerRecord(
         method=config.method,
@@ -156,13 +156,13 @@ def _fit(
         )
         seen = training[rows]
         if isinstance(network, Robust):
-            seen = disturbed(seen, math.exp(-update / NOISE_UPDATES))
+            seen = disturbed(seen, math.exp(-update / network.noise_updates))
         loss = combiner_losses(network, seen).mean()
         adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         adam.step()
-        if update % config.judged_every and update != config.updates:
+        if update % (config.judged_every or network.judged_every) and update != config.updates:
             continue
         judged = Judged(update, trained_loss(network, validation))
         hear(judged)

@@ -155,6 +155,14 @@ class SourceIndex(SourceSide):
         """The number of candidates from which `count` sentences are chosen."""
         return max(MIN_CANDIDATES, CANDIDATES * count)
 
+    def searched(self, entries: list[Array], sources: Sequence[Sequence[int]]) -> list[Array]:
+        """Of the entries of each source's sentences, those that are searched: all. A subclass may leave some out.
+
+        sources: token ids with the end token
+        """
+        del sources
+        return entries
+
     def entries_of(self, chosen: Array, repeats: Repeats | None = None) -> list[Array]:
         """For each row of chosen sentences, the ids of their entries and of others with the same sources, (n,) int64.
 

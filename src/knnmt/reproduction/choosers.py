@@ -5,8 +5,15 @@ The last show what each part of the choice is worth: `segments-128` is what they
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from knnmt.datastore.arrays import Array
 from knnmt.index.covering import SourceIndex
 from knnmt.reproduction.sk_mt import PlainBM25
+from knnmt.retrieval.occurrences import aligned_source_tokens
 
 
 class Unigrams(SourceIndex):
@@ -47,6 +54,23 @@ class ManyCandidates(SourceIndex):
         return 4 * super().candidate_count(count)
 
 
+class Aligned(SourceIndex):
+    """Searches only the entries that are aligned with a source token that the sentence has, too, or with the end.
+
+    The alignment is that of Fast kNN-MT, which only stores built for it have.
+    """
+
+    @cached_property
+    def _aligned_with(self) -> Array:
+        """(entries,), the source token that each entry of the store is aligned with."""
+        parts = [segment.source_tokens()[aligned_source_tokens(segment)] for segment in self._segments]
+        return np.concatenate([np.empty(0, np.int32), *parts])
+
+    def searched(self, entries: list[Array], sources: Sequence[Sequence[int]]) -> list[Array]:
+        aligned_with = self._aligned_with
+        return [mine[np.isin(aligned_with[mine], source)] for mine, source in zip(entries, sources, strict=True)]
+
+
 CHOOSERS: dict[str, type[SourceIndex]] = {
     "covering": SourceIndex,
     "bm25": PlainBM25,
@@ -56,4 +80,5 @@ CHOOSERS: dict[str, type[SourceIndex]] = {
     "not-halved": NotHalved,
     "few-candidates": FewCandidates,
     "many-candidates": ManyCandidates,
+    "aligned": Aligned,
 }

@@ -28,6 +28,7 @@ class ReproductionConfig:
     systems, without: patterns for the names of rows; by default all rows
     brief: without the rows that only refine a table
     exact: block B searches every key, which needs no FAISS; on a GPU it always does
+    other_sentences: of each other domain, which some rows translate to show what harm a store does; 0 for none
     minutes: after this time no further stage starts; None for no limit
     keep_going: a stage that fails is reported with its traceback, and the other stages go on
     """
@@ -39,6 +40,7 @@ class ReproductionConfig:
     blocks: tuple[str, ...] = BLOCKS
     train_pairs: int = 0
     sentences: int = 0
+    other_sentences: int = 0
     model: str = DEFAULT_MODEL
     source_language: str | None = None
     target_language: str | None = None
@@ -62,8 +64,8 @@ class ReproductionConfig:
         check(
             self.quality or self.speed, "there is nothing to do without quality and without speed: choose at least one"
         )
-        for name in ("train_pairs", "sentences"):
-            check(getattr(self, name) >= 0, f"{name} must be at least 0 (0 for all), got {getattr(self, name)}")
+        for name in ("train_pairs", "sentences", "other_sentences"):
+            check(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         for name in ("speed_sentences", "rounds"):
             check(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         sound = bool(self.batch_sizes) and min(self.batch_sizes) >= 1

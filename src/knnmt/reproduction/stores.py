@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
-from knnmt.compression.pruning import Search, prune, prune_known
+from knnmt.compression.pruning import Search, prune, prune_known, prune_surest
 from knnmt.compression.transforming import key_blocks
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig, build
@@ -40,7 +41,8 @@ _IVFPQ20 = Kind(
     training_rounds=10,
 )
 KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
-PRUNED = ("prune", "plac")  # prefixes of the steps that leave entries out
+PRUNED = ("prune", "plac", "surest")  # prefixes of the steps that leave entries out
+_SUREST_KEPT = 0.6
 _SCRATCH = ".making-twin"
 _LINKED = (MANIFEST, "settings.json", "segments")
 _BLOCK_ROWS = 1024  # as pruning reads them
@@ -102,7 +104,7 @@ class DomainStores:
         for step in wanted:
             steps = (*before, step)
             if not self.exists(steps):
-                make = prune_known if step.startswith("plac") else prune
+                make = _PRUNING[step.rstrip("0123456789")]
                 make(store, self.path(steps), _recalled(blocks), _k_of(step))
 
     def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
@@ -134,6 +136,13 @@ class DomainStores:
         else:
             register_kind(_IVFPQ20)  # registered here, so that nobody else sees a kind that only this module needs
             build_index(store, KINDS[block], progress=progress, device=self._device)
+
+
+_PRUNING: dict[str, Callable[[Datastore, Path, Search, int], Datastore]] = {
+    "prune": prune,
+    "plac": prune_known,
+    "surest": partial(prune_surest, keep=_SUREST_KEPT),
+}
 
 
 def _k_of(step: str) -> int:

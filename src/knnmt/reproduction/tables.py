@@ -32,7 +32,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 def is_main(name: str) -> bool:
     """Whether a row is in the table of main results."""
     block, _, plain = name.rpartition("/")
-    return plain in _main_names(block) if block else True
+    return plain in _main_names(block) if block else name in _FIRST
 
 
 def _main_names(block: str) -> list[str]:
@@ -87,7 +87,7 @@ class Tables:
 
     def pruning(self) -> Lines:
         """BLEU with fewer entries; ours also with merged entries that count once."""
-        names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted")), "plac"]
+        names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted")), "plac", "surest"]
         return self._of_blocks([], lambda _: names, self._bleu)
 
     def borrowed(self) -> Lines:
@@ -108,10 +108,10 @@ class Tables:
     def sizes(self) -> Lines:
         """Entries, and the share that is kept; the paper's in brackets."""
         lines = [["", *self._results.domains]]
-        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac"):
+        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac", "surest"):
             cells = [self._size(domain, name) for domain in self._results.domains]
             label = self._label(f"A/{name}") if name in paper.ENTRIES else self._label(f"B/{name}")
-            if name in paper.ENTRIES or set(cells) != {NOT_RUN}:
+            if set(cells) != {NOT_RUN}:
                 lines.append([label, *cells])
         return lines
 

@@ -103,12 +103,10 @@ def read_text(domain: Path, languages: tuple[str, str], sentences: int, training
     sentences: of the reported text, at most, from all parts of it; 0 for all
     """
     development = _read(domain, "dev", languages)
-    if _files(domain, "test"):
-        tuning, reported, origin = development, _read(domain, "test", languages), "test"
-    else:
-        (tuning, reported), origin = halves(development), "half of dev"
-    held = known(tuning, [*training, *reported]).sources
-    reported = spread(reported, sentences) if sentences else reported
+    tuning = development if _files(domain, "test") else halves(development)[0]
+    whole, origin = read_reported(domain, languages, 0)
+    held = known(tuning, [*training, *whole]).sources
+    reported = spread(whole, sentences) if sentences else whole
     new = [pair for number, pair in enumerate(tuning) if number not in held]
     if not new or not reported:
         raise InputError(
@@ -116,6 +114,15 @@ def read_text(domain: Path, languages: tuple[str, str], sentences: int, training
             f"reported, {len(reported)} to report"
         )
     return DomainText(new, reported, origin, len(known(reported, training).sources))
+
+
+def read_reported(domain: Path, languages: tuple[str, str], sentences: int) -> tuple[list[SegmentPair], str]:
+    """The reported text alone, at most this many sentences from all parts of it (0 for all), and where it is from."""
+    if _files(domain, "test"):
+        found, origin = _read(domain, "test", languages), "test"
+    else:
+        found, origin = halves(_read(domain, "dev", languages))[1], "half of dev"
+    return spread(found, sentences) if sentences else found, origin
 
 
 def _read(domain: Path, part: str, languages: tuple[str, str]) -> list[SegmentPair]:

@@ -67,9 +67,14 @@ def sameness(distances_sq: Tensor, same_distance: float) -> Tensor:
 def log_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Tensor:
     """The logarithm of the factor that λ is multiplied by, (rows,)."""
     of_step = functional.logsigmoid((fading.scale - distance) / fading.width)
+    return of_step + log_sentence_fading(fading, distance, sentence)
+
+
+def log_sentence_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Tensor:
+    """The part of it that depends on the sentence: how far it is as a whole, and how little is known at its start."""
     of_sentence = functional.logsigmoid((fading.sentence_scale - sentence.distance) / fading.sentence_width)
     doubt = (distance / fading.scale).clamp(max=1) / (sentence.steps + 1)
-    return of_step + of_sentence + torch.log1p(-doubt)
+    return of_sentence + torch.log1p(-doubt)
 
 
 class SentenceDistances:

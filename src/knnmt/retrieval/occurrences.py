@@ -47,7 +47,7 @@ class SourceOccurrences:
         self._by_token = self._by_token[live[self._by_token]]
         ordered = tokens[self._by_token]
         self._first_of_token = np.searchsorted(ordered, np.arange(int(tokens.max(initial=-1)) + 2))
-        parts = [begin + _source_tokens_of(segment) for begin, segment in zip(first, segments, strict=False)]
+        parts = [begin + aligned_source_tokens(segment) for begin, segment in zip(first, segments, strict=False)]
         aligned_with = np.concatenate([np.empty(0, np.int64), *parts])
         self._aligned = np.argsort(aligned_with, kind="stable")
         self._first_aligned = np.searchsorted(aligned_with[self._aligned], np.arange(len(tokens) + 1))
@@ -130,7 +130,7 @@ def _live_occurrences(segment: Segment) -> Array:
     return np.repeat(~np.isin(np.arange(segment.record.sentences), segment.removed), lengths)
 
 
-def _source_tokens_of(segment: Segment) -> Array:
+def aligned_source_tokens(segment: Segment) -> Array:
     """(entries,): the number, within the segment, of the source token that each entry is aligned with."""
     owners, offsets, alignment = segment.owners(), segment.offsets("source_offsets"), segment.arrays["alignment"]
     if ((alignment < 0) | (alignment >= np.diff(offsets)[owners])).any():

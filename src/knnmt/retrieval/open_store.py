@@ -175,7 +175,7 @@ class Snapshot:
                 every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
                 return ChosenEntries([every] * len(sources), found.coverage())
             own = self.source_index.entries_of(found.sentences, entries.said_again)
-            return ChosenEntries(own, found.coverage())
+            return ChosenEntries(self.source_index.searched(own, sources), found.coverage())
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """The entries alone."""

@@ -126,12 +126,16 @@ class OwnEntriesOnDevice:
         self._keys, self._norms_sq, self._ids, self._dim = memory.keys, memory.norms_sq, memory.ids, dim
         with torch.inference_mode(False):
             self.spans = torch.zeros((sentences, 2), dtype=torch.long, device=memory.ids.device)
+            self._on_host = torch.zeros((sentences, 2), dtype=torch.long, pin_memory=self.spans.is_cuda)
 
     def begin(self, spans: Array) -> None:
-        """Begin with sentences that have these spans; blanks, which come last, have no entries."""
-        on_host = torch.zeros(self.spans.shape, dtype=torch.long, pin_memory=self.spans.is_cuda)
-        on_host[: len(spans)] = torch.from_numpy(spans)
-        self.spans.copy_(on_host, non_blocking=True)
+        """Begin with sentences that have these spans; blanks, which come last, have no entries.
+
+        The previous batch must be finished.
+        """
+        on_host = self._on_host.numpy()
+        on_host[: len(spans)], on_host[len(spans) :] = spans, 0
+        self.spans.copy_(self._on_host, non_blocking=True)
 
     def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor, sentences: int) -> None:
         """Sentence i takes over the entries of sentence rows[i] of `earlier`; from `sentences` on all are blanks."""

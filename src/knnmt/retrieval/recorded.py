@@ -28,6 +28,7 @@ from knnmt.retrieval.step import SentenceSoFar
 
 _MAX_ROWS = 32  # of a sentence; each has a warp
 _MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
+_MAX_OF_ROW = 1024  # neighbours of a row, as in best.cu
 
 
 Keep = Callable[[Hashable, Callable[[], Any]], Any]
@@ -44,6 +45,15 @@ class MixedInTurn:
     offsets: Tensor
     sums: Tensor
     steps: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What may be chosen: forbidden (tokens,), and the token `end` only after at least `min_tokens` tokens."""
+
+    forbidden: Tensor
+    end: int
+    min_tokens: int
 
 
 class RecordedRetrieval:
@@ -159,6 +169,50 @@ class RecordedSteps:
             offsets = self._mix_plainly(found, log_probabilities, so_far)
             return MixedInTurn(offsets.view(sentences, turns), sums, steps)
 
+    def chooses_in_one(self, dtype: torch.dtype) -> bool:
+        """Whether `best_in_turn` works with scores of this type."""
+        return self._config.k <= _MAX_OF_ROW and self._best(dtype) is not None
+
+    def _best(self, dtype: torch.dtype) -> Callable[..., Any] | None:
+        if dtype not in (torch.float16, torch.float32):
+            return None
+        return kernel("best", self._mixture.device, HALF=int(dtype == torch.float16))
+
+    def best_in_turn(
+        self, found: Found, scores: Tensor, rules: Rules, generated: Tensor
+    ) -> tuple[Tensor, Tensor, MixedInTurn]:
+        """The best token of each row after `mix_in_turn`, and its log-probability, (sentences, turns) each.
+
+        scores (sentences, turns, vocabulary): before the softmax
+        generated (sentences,): number of earlier tokens
+        """
+        with timing.stage("interpolation"):
+            sentences, turns, vocabulary = scores.shape
+            sums, steps, offsets, best = torch.empty((4, sentences, turns), device=scores.device)
+            tokens = torch.empty((sentences, turns), dtype=torch.long, device=scores.device)
+            compiled = self._best(scores.dtype)
+            assert compiled is not None  # noqa: S101 - `chooses_in_one` has checked this
+            compiled(
+                grid=(sentences * turns, 1, 1),
+                block=(512, 1, 1),
+                args=[
+                    scores.contiguous(),
+                    vocabulary,
+                    rules.forbidden,
+                    len(rules.forbidden),
+                    rules.end,
+                    rules.min_tokens,
+                    generated,
+                    *self._told_to_kernel(found, turns),
+                    sums,
+                    steps,
+                    offsets,
+                    best,
+                    tokens,
+                ],
+            )
+            return best, tokens, MixedInTurn(offsets, sums, steps)
+
     def take(self, mixed: MixedInTurn, last: Tensor) -> None:
         """The sentences continue after these turns, (sentences,)."""
         for mine, after in ((self._distances.sums, mixed.sums), (self._distances.steps, mixed.steps)):
@@ -188,31 +242,21 @@ class RecordedSteps:
     def _mix_in_one(self, found: Found, log_probabilities: Tensor, in_turn: int, sums: Tensor, steps: Tensor) -> Tensor:
         """The same in compiled code; returns the offsets, (sentences, width). sums, steps: get values after the rows"""
         assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has checked this
-        store, (sentences, width, vocabulary), k = self._store, log_probabilities.shape, found[1].shape[1]
+        sentences, width, vocabulary = log_probabilities.shape
         offsets = torch.empty((sentences, width), device=log_probabilities.device)
-        counts = store.all_counts(self._config.use_counts)
-        distances_sq, ids = (each.contiguous() for each in found)
+        told = self._told_to_kernel(found, width)
         self._kernel(
             grid=(sentences, 1, 1),
             block=(32 * width, 1, 1),
-            args=[
-                self._mixture,
-                width,
-                k,
-                vocabulary,
-                distances_sq,
-                ids,
-                store.size,
-                store.values,
-                self._mixture if counts is None else counts,
-                int(counts is not None),
-                self._distances.sums,
-                self._distances.steps,
-                log_probabilities,
-                in_turn,
-                sums,
-                steps,
-                offsets,
-            ],
+            args=[log_probabilities, vocabulary, in_turn, *told, sums, steps, offsets],
         )
         return offsets
+
+    def _told_to_kernel(self, found: Found, width: int) -> list[Any]:
+        """What mix.cu and best.cu need to know about the store, the neighbours and the sentences so far."""
+        store, (distances_sq, ids) = self._store, (each.contiguous() for each in found)
+        counts = store.all_counts(self._config.use_counts)
+        neighbours = [distances_sq, ids, store.size, store.values]
+        of_counts = [self._mixture if counts is None else counts, int(counts is not None)]
+        so_far = [self._distances.sums, self._distances.steps]
+        return [self._mixture, width, ids.shape[1], *neighbours, *of_counts, *so_far]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_ori
 
 from knnmt.config import DEFAULT_SEGMENTS, MAX_NEIGHBOURS, MAX_SEGMENTS, RetrievalConfig, check
 
-TRAINED_COMBINERS = ("meta-k", "robust", "kernel-smoothed")
+TRAINED_COMBINERS = ("meta-k", "robust", "kernel-smoothed", "robust-fading")
 """Combiners that a store may have, by the names of their methods (`knnmt.retrieval.trained`)."""
 
 

@@ -6,6 +6,7 @@ Like the other compiled code it is optional, and KNNMT_NATIVE=0 turns it off.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,7 +24,7 @@ def kernel(name: str, device: torch.device, **constants: int) -> Callable[..., A
     if os.environ.get("KNNMT_NATIVE") == "0" or device.type != "cuda":
         return None
     numbers = "".join(f"constexpr int {constant} = {number};\n" for constant, number in constants.items())
-    source = numbers + (_HERE / f"{name}.cu").read_text(encoding="utf-8")
+    source = numbers + re.sub(r'#include "(\w+\.h)"', lambda found: _text(found[1]), _text(f"{name}.cu"))
     try:
         with torch.cuda.device(device), _without_toolkit():
             compiled: Callable[..., Any] = torch.cuda._compile_kernel(source, f"knnmt_{name}")
@@ -35,6 +36,10 @@ def kernel(name: str, device: torch.device, **constants: int) -> Callable[..., A
             compiled(**how)
 
     return launch
+
+
+def _text(file: str) -> str:
+    return (_HERE / file).read_text(encoding="utf-8")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.step import Step
+from knnmt.retrieval.step import SentenceSoFar, Step
 
 LEAST = -30.0  # the smallest log-probability that a network is shown
 BEST = 8  # how many of the model's highest probabilities are inputs
@@ -28,6 +28,7 @@ class Seen(Protocol):
     said_there: (rows, k), the model's log-probability of the neighbour's token at the entry's own state
     said_here: (rows, k), the same at the row's state
     best: (rows, 8), the highest log-probabilities of the model at the row's state, descending
+    sentence: distances of the sentence so far, including this row's
     """
 
     @property
@@ -46,6 +47,8 @@ class Seen(Protocol):
     def said_here(self) -> Tensor: ...
     @property
     def best(self) -> Tensor: ...
+    @property
+    def sentence(self) -> SentenceSoFar: ...
 
 
 class SeenInStep:
@@ -81,6 +84,10 @@ class SeenInStep:
     @cached_property
     def said_here(self) -> Tensor:
         return self._step.log_probabilities.gather(1, self.tokens).clamp(min=LEAST)
+
+    @property
+    def sentence(self) -> SentenceSoFar:
+        return self._step.sentence
 
     @cached_property
     def best(self) -> Tensor:
