@@ -280,7 +280,10 @@ def compare_on(model: str, scratch: Path, arguments: argparse.Namespace) -> None
     try:
         compare(systems, sources, arguments)
     finally:
-        for process in [*busy, *(system.process for system in systems.values())]:
+        for system in systems.values():
+            system.process.kill()
+            system.process.wait()
+        for process in busy:
             process.kill()
             process.wait()
 
