@@ -1,11 +1,11 @@
 """Greedy search with drafts from the memory beside greedy search without drafts, and beside the model alone.
 
     python benchmarks/drafting.py STORE=DOMAIN[:TEXT] ... [--device cuda] [--dtype float32] [--batches 1 2 4 8]
-        [--segments 64] [--lines 200 ...] [--rounds 3] [--threads 1] [--pairs 0] [--turns]
+        [--segments 64] [--lines 200 ...] [--rounds 3] [--warm-up 1] [--threads 1] [--pairs 0] [--turns]
 
 A store that does not exist is built first, from --pairs training pairs of its domain (0 for all). It translates
 development lines of its domain, or of another one, TEXT, that its memory does not know. --lines: how many lines; with
-several numbers, one for each batch size. Systems take turns within every round, after a warm-up round. Time is CPU
+several numbers, one for each batch size. Systems take turns within every round, after the warm-up. Time is CPU
 time with one CPU thread, otherwise wall-clock time; ratios are ratios of medians. --rounds 0 compares translations
 but measures no time.
 
@@ -78,6 +78,7 @@ def step_times(translator: Translator, batches: list[Sources], config: DecodingC
                 _, sentences, turns, slots, source = key[:5]
                 with torch.inference_mode(), arena.on_stream():
                     arena.ended.fill_(1)  # so that no sentence continues
+                    arena.generated.zero_()  # the step may be shorter than the last sentences
                     took = replayed(step._graph)
                 print(
                     f"  {sentences} sentences, {turns} turns, {slots} slots, {source} source: {took:.0f} µs", flush=True
@@ -102,6 +103,7 @@ def measure(
     config: DecodingConfig,
     retrieval: Retrieval,
     rounds: int,
+    warm_up: int,
     clock: Callable[[], float],
 ) -> None:
     """The rest of a table row: speeds, statistics of drafts, and the differences that drafts make."""
@@ -110,12 +112,12 @@ def measure(
         del asked["alone"]
     speeds: dict[str, list[float]] = {name: [] for name in ("alone", "plain", "drafted")}
     found = {}
-    for turn in range(rounds + 1):
+    for turn in range(rounds + warm_up if rounds else 1):
         for name, way in asked.items():
             started = clock()
             found[name] = decode(translator, batches, config, *way)
             tokens = sum(len(each.tokens) for each in found[name][0])
-            if turn:
+            if turn >= warm_up:
                 speeds[name].append(tokens / (clock() - started))
     if rounds:
         alone, plain, drafted = (statistics.median(each) for each in speeds.values())
@@ -138,6 +140,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=64)
     parser.add_argument("--lines", type=int, nargs="+", default=[200])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm-up", type=int, help="rounds before them: 4 on a GPU, which records steps, else 1")
     parser.add_argument("--threads", type=int, help="1 on a CPU unless said; beside a GPU as many as there are")
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--turns", action="store_true")
@@ -152,11 +155,12 @@ def main() -> None:
     engine = translator.engine
     cuda = engine.device.type == "cuda"
     clock = time.process_time if given.threads == 1 and not cuda else time.perf_counter
+    warm_up = given.warm_up or (4 if cuda else 1)
     config = replace(engine.generation, beam=1, n_best=1)
     where = torch.cuda.get_device_name() if cuda else f"{cpu_name()}, {given.threads} threads"
     print(f"{where}, {engine.computes_in}, {given.segments} segments", flush=True)
-    columns = ["store", "text", "lines", "batch", "model alone, tokens a second", "no drafts", "with drafts"]
-    columns += ["drafts to none", "tokens a pass", "accepted", "other translations", "scores apart"]
+    columns = ["store", "text", "lines", "batch", "model alone, tokens per second", "no drafts", "with drafts"]
+    columns += ["drafts / no drafts", "tokens per pass", "accepted", "different translations", "scores apart"]
     for number, named in enumerate(given.stores):
         place, _, asked_for = named.partition("=")
         domain, _, text = asked_for.partition(":")
@@ -172,7 +176,7 @@ def main() -> None:
             sources = sorted(engine.tokenizer.encode_sources(texts), key=len)
             batches: list[Sources] = [sources[first : first + size] for first in range(0, len(sources), size)]
             print(f"| {domain} | {text or domain} | {len(sources)} | {size} | ", end="", flush=True)
-            measure(translator, batches, config, retrieval, given.rounds, clock)
+            measure(translator, batches, config, retrieval, given.rounds, warm_up, clock)
             if given.turns and cuda:
                 step_times(translator, batches, config, retrieval)
     print(f"{time.perf_counter() - began:.0f} s", flush=True)

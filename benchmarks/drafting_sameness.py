@@ -70,16 +70,19 @@ class Tracing:
     def note(self, found: Any, log_probabilities: torch.Tensor, offsets: torch.Tensor) -> None:
         """Note a step, (sentences, turns, ...)."""
         sentences, turns, _ = log_probabilities.shape
-        best, tokens = log_probabilities.topk(2)
+        best, _ = log_probabilities.topk(2)
         gains, margins = best[..., 0] + offsets.view(sentences, turns), best[..., 0] - best[..., 1]
         near = [each.view(sentences, turns, -1) for each in found]
-        self._under_way.append(tuple(each.cpu().numpy() for each in (tokens[..., 0], gains, margins, *near)))
+        self._under_way.append(tuple(each.cpu().numpy() for each in (gains, margins, *near)))
 
-    def take(self, source_of: np.ndarray, counts: Sequence[int]) -> None:
-        """Take `counts` tokens of each sentence from the oldest noted step; steps with a forced token are not noted."""
+    def take(self, source_of: np.ndarray, counts: Sequence[int], tokens: np.ndarray) -> None:
+        """Take `counts` chosen tokens of each sentence, and the oldest noted step. A forced token has no noted step.
+
+        tokens (sentences, turns): the chosen ones. Of two with the same probability either may be chosen.
+        """
         if not self._under_way:
             return
-        tokens, gains, margins, distances, ids = self._under_way.popleft()
+        gains, margins, distances, ids = self._under_way.popleft()
         for row in np.flatnonzero(source_of >= 0).tolist():
             for turn in range(counts[row]):
                 at = row, turn
@@ -91,7 +94,7 @@ class Tracing:
 def traced(turns: int) -> Iterator[Tracing]:
     """Note all steps inside this context; steps with drafts have this many turns."""
     tracing = Tracing()
-    mix, mix_in_turn = RecordedSteps.mix, RecordedSteps.mix_in_turn
+    mix, mix_in_turn, best_in_turn = RecordedSteps.mix, RecordedSteps.mix_in_turn, RecordedSteps.best_in_turn
     look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts._DraftedBatch._look_at
 
     def noting_mix(steps: Any, found: Any, log_probabilities: Any, scores: Any) -> Any:
@@ -104,18 +107,31 @@ def traced(turns: int) -> Iterator[Tracing]:
         tracing.note(found, log_probabilities, mixed.offsets)
         return mixed
 
-    def taking(batch: Any, chosen: Any, length: int) -> None:
-        tracing.take(batch._source_of, [1] * len(batch._source_of))
+    def noting_best_in_turn(steps: Any, found: Any, scores: Any, rules: Any, generated: Any) -> Any:
+        best, tokens, mixed = best_in_turn(steps, found, scores, rules, generated)
+        log_probabilities = scores.float().log_softmax(-1)
+        mix_in_turn(steps, found, log_probabilities)
+        log_probabilities[..., rules.forbidden] = float("-inf")
+        tracing.note(found, log_probabilities, mixed.offsets)
+        return best, tokens, mixed
+
+    def taking(
+        batch: Any, chosen: Any, length: int
+    ) -> None:  # of two candidates of one hypothesis, the one in column 6
+        tokens = np.take_along_axis(chosen[:, 4:6], chosen[:, 6:7].astype(np.int64), 1)
+        tokens[chosen[:, 4] == batch._told.end] = batch._told.end
+        tracing.take(batch._source_of, [1] * len(batch._source_of), tokens)
         look_at(batch, chosen, length)
 
     def taking_drafts(batch: Any, chosen: Any, count: int) -> None:
-        tracing.take(batch._source_of, chosen[:, 0].tolist())
+        tracing.take(batch._source_of, chosen[:, 0].tolist(), chosen[:, 3 : 3 + count])
         look_at_drafts(batch, chosen, count)
 
     with (
         mock.patch.object(arena, "_USES_BEFORE_RECORDING", 1 << 60),
         mock.patch.object(RecordedSteps, "mix", noting_mix),
         mock.patch.object(RecordedSteps, "mix_in_turn", noting_mix_in_turn),
+        mock.patch.object(RecordedSteps, "best_in_turn", noting_best_in_turn),
         mock.patch.object(recorded._FixedBatch, "_look_at", taking),
         mock.patch.object(recorded_drafts._DraftedBatch, "_look_at", taking_drafts),
         mock.patch.object(recorded_drafts, "turns_for", return_value=turns),

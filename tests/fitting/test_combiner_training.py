@@ -64,7 +64,8 @@ def test_kept_rows_are_what_a_step_sees(
         weights, logits = network(kept)
         losses = combiner_losses(network, kept)
     numbers = torch.arange(len(kept))
-    means, steps = [], []  # of the nearest distances of each sentence so far
+    means: list[float] = []  # of the nearest distances of each sentence so far
+    steps: list[int] = []
     for sentence in range(kept.pairs):
         nearest = kept.distances_sq[kept.sentences == sentence, 0].sqrt().tolist()
         steps += range(1, len(nearest) + 1)
@@ -104,6 +105,21 @@ def test_training_learns_and_keeps_the_best(opened: OpenStore, rows: CombinerRow
     assert losses["trained"] < losses["alone"]
     assert found.combiner.record.losses == losses
     assert found.combiner.record.k == 4
+
+
+def test_rows_with_their_keys_are_the_same(rows: CombinerRows) -> None:
+    few = rows.first(4)
+    missing = few.ids.clone()
+    missing[3, 2:] = -1
+    few = replace(few, ids=missing)
+    kept = few.with_keys_on(torch.device("cpu"))
+    assert kept.kept is not None
+    assert len(kept.kept) < few.ids.numel()
+    some = torch.tensor([5, 3, 8])
+    for one, other in ((kept, few), (kept[some], few[some]), (kept.first(2), few.first(2))):
+        assert torch.equal(one.keys, other.keys)
+        assert torch.equal(one.tokens, other.tokens)
+    assert bool((kept.keys[3, 2:] == 0).all())
 
 
 def test_a_seed_trains_the_same(opened: OpenStore, rows: CombinerRows) -> None:

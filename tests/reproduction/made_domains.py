@@ -26,6 +26,7 @@ ROWS = (
     "A/own-gate-50",
     "B/knn",
     "B/knn-fixed",
+    "A/knn-probes",
     "B/pruning-2",
     "B/pruning-2-uncounted",
     "B/pca+cache+pruning",

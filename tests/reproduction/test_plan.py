@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from knnmt.errors import SettingError
@@ -45,13 +47,14 @@ def test_an_index_and_a_weight_differ_in_one_thing_each() -> None:
 
 def test_seeds_and_shares_of_gates() -> None:
     rows = all_rows(320, ["A"])
-    for kind in ("gate", "chance", "own-gate"):
-        found = [row for row in rows if row.name.startswith(f"A/{kind}-50")]
+    for kind, share in product(("gate", "chance", "own-gate"), (25, 50, 75)):
+        found = [row for row in rows if row.name.startswith(f"A/{kind}-{share}")]
         assert [row.seed for row in found] == [1, 2, 3, 4, 5]
-        assert {row.share for row in found} == {50}
+        assert {row.share for row in found} == {share}
+    assert [row.seed for row in rows if row.alpha == 0.5] == [1, 2, 3, 4, 5]
     chance = next(row for row in rows if row.name == "A/chance-50@3")
     assert chance.partner == "A/gate-50@3"
-    assert not any(row.k_of for row in rows)  # which needs block B
+    assert not any(row.k_of or row.fidelity_of for row in rows)  # which need block B
     assert {row.partner for row in rows if row.chance} <= {row.name for row in rows}
 
 
@@ -69,7 +72,7 @@ def test_patterns_choose_rows_and_bring_what_chance_needs() -> None:
     cached = [f"A/cache-{tau}" for tau in (2, 4, 6, 8, 12, 9, 10, 11)]
     assert names == ["base", "B/adaptive-0.5", "B/random-0.5", *cached]  # in the order of the patterns
     later = [row.name for row in chosen_rows(rows, ["A/chance-50@2", "*knn-k", "A/gate-*", "B/knn"])]
-    assert later[:4] == ["A/gate-50@2", "A/chance-50@2", "A/knn-k", "B/knn"]
+    assert later[:4] == ["A/gate-50@2", "A/chance-50@2", "A/knn-k", "B/knn-fixed"]
     assert chosen_rows(rows, []) == rows
     brief = chosen_rows(rows, [], brief=True)
     assert set(speed_rows(rows)) <= set(brief)

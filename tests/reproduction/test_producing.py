@@ -95,7 +95,24 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         assert merged["settings"]["use_counts"]
         assert read(output / domain / "A/cache-8.json")["borrowed"].keys() <= {str(each) for each in range(1000)}
         timed = read(output / domain / "speed-2.json")["systems"]
-        assert list(timed) == ["base", "segments", "A/knn", "A/cache-6", "B/knn", "B/knn-fixed", "B/pca+cache+pruning"]
+        assert list(timed) == [
+            *("base", "segments", "A/knn", "A/cache-6", "B/knn", "B/knn-fixed", "A/knn-probes"),
+            "B/pca+cache+pruning",
+        ]
+        probes = read(output / domain / "A/probes.json")
+        faithful = read(output / domain / "A/knn-probes.json")
+        assert f"|index:ivfpq/{probes['probes']}|" in faithful["signature"]
+        assert f"|index:ivfpq/{probes['probes']}|" in timed["A/knn-probes"]["signature"]
+        assert faithful["settings"]["k"] == fixed["settings"]["k"]
+        other = read(output / domain / "B/other-half.json")["other half"]
+        assert set(other) == {"B/knn", "B/knn-fixed"}
+        tuning = read(output / domain / "text.json")["tuning"]
+        assert {len(each) for each in other.values()} == {
+            len(tuning)
+        }  # a short text has no pairs beyond those tuned on
+        variants = read(output / domain / "A/gate-choice.json")["variants"]
+        assert len(variants) == 9
+        assert [each["half"] for each in variants] == sorted(each["half"] for each in variants)
     assert read(output / "plain/text.json")["reported_from"] == "test"
 
 
@@ -145,8 +162,11 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
     assert "| counting what was merged, k = 2 | " in report
     assert " ± " in report
     assert "## Harm: BLEU of other domains' text" in report
-    assert "\n| pruning k = 5 | not run | not run |\n" in report  # of entries, where the paper's domains have numbers
-    assert "| pruning k = 5 | not run | not run | not run |" not in report
+    assert "pruning k = 5" not in report  # neither we nor the paper have a number of it for these domains
+    assert "## Choices on the half that is not reported, BLEU" in report
+    assert "| fixed λ instead of λ that fades | " in report
+    assert "| confidence, entropy; 0.2 | " in report
+    assert "## Probes of IVFPQ" in report
     assert "(34.98)" not in report  # the paper's average is of domains that these are not
     for name in ("speed", "ablation", "searches"):
         assert f"![{name}]({name}.png)" in report
@@ -187,7 +207,7 @@ def test_comet_scores_the_main_rows_once(
     _, output, _ = made
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
-    for asked_for in (20, 0):  # of two domains base, fast, two by segment, three rows a block; then from what was kept
+    for asked_for in (22, 0):  # of two domains base, fast, three by segment, three rows a block; then what was kept
         comet = Counting()
         report = write_report(elsewhere, comet=comet).read_text(encoding="utf-8")  # type: ignore[arg-type]
         assert comet.asked == asked_for
@@ -273,10 +293,14 @@ def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_tha
     again: list[str] = []
     added = {"domains": ("plain",), "systems": (*ROWS, "B/cache-4")}
     assert produce(asked(data, copy, tiny_checkpoint, **added), again.append) == 0
-    assert [line.split()[1] for line in again[1:]] == ["plain/B/cache-4:", "plain/speed-2:"]
+    assert [line.split()[1] for line in again[1:]] == ["plain/B/cache-4:", "plain/B/other-half:", "plain/speed-2:"]
     assert {"base", "A/knn", "B/cache-4"} <= set(read(copy / "plain/speed-2.json")["systems"])
     assert produce(asked(data, copy, tiny_checkpoint, domains=("plain",)), again.append) == 0  # fewer: nothing to do
-    assert len(again) == 4
+    assert len(again) == 5
+    longer = {"domains": ("plain",), "systems": (*ROWS, "B/cache-4"), "rounds": 2}
+    assert produce(asked(data, copy, tiny_checkpoint, **longer), again.append) == 0  # more rounds: all again
+    assert [line.split()[1] for line in again[6:]] == ["plain/speed-2:"]
+    assert {len(each["rounds"]) for each in read(copy / "plain/speed-2.json")["systems"].values()} == {2}
     with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Request the same"):
         produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
     with pytest.raises(

@@ -21,9 +21,9 @@ from torch import Tensor
 from knnmt.engine.fixed_state import RecordingEngine
 
 _USES_BEFORE_RECORDING = 2  # by then everything is loaded that a recording must not load
-_MAX_RECORDINGS = 256
+_MAX_RECORDINGS = 512
 _SOURCE_STEP = 128  # arenas grow by this many source positions, so that they seldom have to grow
-MAX_TURNS = 16  # tokens of a sentence that a step computes together if tokens are drafted
+MAX_TURNS = 8  # tokens of a sentence that a step computes together if tokens are drafted
 _recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
 

@@ -33,3 +33,11 @@ Growing = Callable[[Callable[[], dict[int, list[int]]]], None]
 
 def unheard(_sentence: int, _hypotheses: list[Hypothesis]) -> None:
     """Ignore results until all are done."""
+
+
+Begun = Callable[[], None]
+"""Is called once, when a device has the first step of a search to compute, so that the host may do other work."""
+
+
+def unnoticed() -> None:
+    """Do nothing meanwhile."""

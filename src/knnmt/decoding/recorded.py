@@ -21,7 +21,7 @@ from knnmt.decoding.arena import Arena, Recorded, arena_for, size_for
 from knnmt.decoding.beam import Finished
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -38,6 +38,7 @@ def recorded_search(
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
     found: Found = unheard,
+    begun: Begun = unnoticed,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first. A beam of 1 is greedy search."""
     if config.beam == 1:
@@ -45,7 +46,7 @@ def recorded_search(
     longest = max(len(source) for source in sources)
     with torch.inference_mode(), arena_for(engine, len(sources), config.beam, MIN_SLOTS, longest) as arena:
         batch = _FixedBatch(engine, arena, sources, config, retrieval, found)
-        return [each.hypotheses[: config.n_best] for each in batch.search()]
+        return [each.hypotheses[: config.n_best] for each in batch.search(begun)]
 
 
 def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequence[int]], size: int) -> int:
@@ -103,14 +104,16 @@ class _FixedBatch:
         if self._recorded is not None and retrieval is not None:
             self._recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
-    def search(self) -> list[Finished]:
-        """Decode to the end."""
+    def search(self, begun: Begun) -> list[Finished]:
+        """Decode to the end. begun: is called after the first step is on its way"""
         last = self._config.max_tokens
         under_way = None
         for length in range(1, last + 1):
             with timing.stage("step"):
                 self._step(length - 1)
                 newest = self._arena.send(self._size, length)
+            if length == 1:
+                begun()
             if under_way is not None:
                 self._look_at(under_way.wait(), length - 1)
             under_way = newest

@@ -21,7 +21,7 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, arena_for, size_for
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, begin_batch
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
 from knnmt.index import base
@@ -29,7 +29,7 @@ from knnmt.native.gpu import kernel
 from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSteps, Rules
 from knnmt.retrieval.retriever import BatchRetrieval
 
-TURNS = (1, 2, 4, 8, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
+TURNS = (1, 4, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
 # Of a step, in terms of one of one token of one sentence: twice as many sentences, more tokens than one, a token.
 _SIZE_COST, _TURNS_COST, _ROW_COST = 0.1, 0.14, 0.0008
 # How often the first token of a draft is right, by λ, and every next one after it.
@@ -45,11 +45,12 @@ def recorded_drafts(
     retrieval: BatchRetrieval,
     recorded: RecordedRetrieval,
     found: Found = unheard,
+    begun: Begun = unnoticed,
 ) -> list[list[Hypothesis]]:
     """Like `greedy.greedy_search`. recorded: of the retrieval, in which each sentence has its own segments"""
     longest = max(len(source) for source in sources)
     with torch.inference_mode(), arena_for(engine, len(sources), 1, MIN_SLOTS, longest) as arena:
-        return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search()
+        return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search(begun)
 
 
 def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
@@ -108,8 +109,8 @@ class _DraftedBatch:
         arena.ended[len(sources) : self._size].fill_(1)
         recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
-    def search(self) -> list[list[Hypothesis]]:
-        """Decode to the end."""
+    def search(self, begun: Begun) -> list[list[Hypothesis]]:
+        """Decode to the end. begun: is called after the first step is on its way"""
         under_way = None
         if (
             forced := Constraints(self._config, self._engine.special_tokens.end, self._engine.device).at(0)[0]
@@ -125,6 +126,8 @@ class _DraftedBatch:
             with timing.stage("step"):
                 self._step(turns, ahead)
                 newest = self._arena.send(self._size, step)
+            if step == 0:
+                begun()
             if under_way is not None:
                 self._look_at(under_way[0].wait(), under_way[1])
             under_way, ahead, step = (newest, turns), turns, step + 1

@@ -11,7 +11,7 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.drafted import drafted_search
 from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Begun, Found, Growing, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import recorded_search
 from knnmt.decoding.recorded_drafts import recorded_drafts
 from knnmt.engine.base import Engine
@@ -19,9 +19,8 @@ from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.engine.state import EngineInTurn
 from knnmt.retrieval.retriever import BatchRetrieval
 
-# The largest batch with drafts: more rows keep a device busy without them. On a GPU drafts are off, because one
-# translation in some hundred differs in float16 for an unknown reason (docs/results/drafting.md).
-MAX_DRAFTED = {"cpu": 8}
+# The largest batch with drafts, as far as they were measured to pay: more rows keep a device busy without them.
+MAX_DRAFTED = {"cpu": 8, "cuda": 64}
 
 
 def search(
@@ -31,11 +30,13 @@ def search(
     retrieval: BatchRetrieval | None = None,
     found: Found = unheard,
     growing: Growing | None = None,
+    begun: Begun = unnoticed,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first; greedy search for a beam of 1.
 
     found: is called for sentences that are done before others; perhaps not for all
     growing: is called with the progress of the others, if steps are not recorded on a GPU
+    begun: is called once if steps are recorded, when the device has work to do
     """
     # Steps of fixed shape can be replayed on a GPU, unless something looks back at the text or chooses rows to search.
     fixed = engine.device.type == "cuda" and not config.suppressed_sequences
@@ -43,9 +44,9 @@ def search(
     if fixed and isinstance(engine, RecordingEngine):
         recorded = None if retrieval is None else retrieval.recorded()
         if retrieval is not None and recorded is not None and recorded.by_segment and drafts:
-            return recorded_drafts(engine, sources, config, retrieval, recorded, found)
+            return recorded_drafts(engine, sources, config, retrieval, recorded, found, begun)
         if retrieval is None or recorded is not None:
-            return recorded_search(engine, sources, config, retrieval, found)
+            return recorded_search(engine, sources, config, retrieval, found, begun)
     if config.beam > 1:
         return beam_search(engine, sources, config, retrieval, found, growing)
     if drafts and retrieval is not None and isinstance(engine, EngineInTurn) and engine.takes_turns:
@@ -62,20 +63,42 @@ def search_each(
 ) -> Iterator[list[list[Hypothesis]]]:
     """The same for one batch after another. While a GPU decodes one, the segments of the next are chosen."""
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
-        earlier: Callable[[], list[list[Hypothesis]]] | None = None
+        earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
         for sources, retrieval in batches:
-            chosen = None
-            if engine.device.type == "cuda" and retrieval is not None and retrieval.chooses:
-                chosen = beside.submit(retrieval.choose, sources)
+            ahead = engine.device.type == "cuda" and retrieval is not None and retrieval.chooses
+            choice = _Choice(beside, partial(retrieval.choose, sources)) if ahead and retrieval is not None else None
             if earlier is not None:
-                yield earlier()
-            earlier = partial(_search_once, chosen, engine, sources, config, retrieval)
+                yield earlier(unnoticed if choice is None else choice.begin)
+            earlier = partial(_search_once, choice, engine, sources, config, retrieval)
         if earlier is not None:
-            yield earlier()
+            yield earlier(unnoticed)
 
 
-def _search_once(chosen: Future[Any] | None, *asked: Any) -> list[list[Hypothesis]]:
+class _Choice:
+    """The choice of a batch's segments, in another thread. That thread would slow down the beginning of a batch."""
+
+    def __init__(self, beside: ThreadPoolExecutor, choose: Callable[[], object]) -> None:
+        self._beside, self._choose = beside, choose
+        self._chosen: Future[object] | None = None
+
+    def begin(self) -> None:
+        self._chosen = self._beside.submit(self._choose)
+
+    def finish(self) -> None:
+        """Wait for the choice, if it has begun."""
+        if self._chosen is not None:
+            self._chosen.result()
+
+
+def _search_once(
+    choice: _Choice | None,
+    engine: Engine[Any],
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    retrieval: BatchRetrieval | None,
+    begun: Begun,
+) -> list[list[Hypothesis]]:
     """Search after the segments are chosen."""
-    if chosen is not None:
-        chosen.result()
-    return search(*asked)
+    if choice is not None:
+        choice.finish()
+    return search(engine, sources, config, retrieval, begun=begun)

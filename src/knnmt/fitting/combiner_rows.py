@@ -34,6 +34,7 @@ class CombinerRows:
     tokens: -1 if there is no neighbour; ids: of the neighbours
     targets: (rows,), the text's own tokens; base: (rows,), the model's log-probabilities of these
     sentences: (rows,), counted from 0; far, steps: (rows,), of `sentence`
+    kept: (keys, d), the distinct keys of all neighbours, of which `ids` are the places then (`with_keys_on`)
     counted: which of both kinds of counts the weights include
     """
 
@@ -52,6 +53,7 @@ class CombinerRows:
     far: Tensor
     steps: Tensor
     entries: Entries
+    kept: Tensor | None = None
 
     @property
     def sentence(self) -> SentenceSoFar:
@@ -64,6 +66,8 @@ class CombinerRows:
     @property
     def keys(self) -> Tensor:
         """(rows, k, d), read on demand: for a whole text they would be large."""
+        if self.kept is not None:
+            return self.kept[self.ids.clamp(min=0)].float().masked_fill((self.ids < 0)[:, :, None], 0)
         ids = self.ids.flatten()
         keys = torch.zeros((len(ids), self.entries.dim))
         there = (ids >= 0).nonzero()[:, 0]
@@ -84,10 +88,7 @@ class CombinerRows:
 
     def __getitem__(self, rows: Tensor) -> CombinerRows:
         """Some rows. Their sentences keep their numbers."""
-        of_rows = {
-            name: getattr(self, name)[rows]
-            for name in (*_OF_NEIGHBOURS, "queries", "best", "targets", "base", "sentences", "far", "steps")
-        }
+        of_rows = {name: getattr(self, name)[rows] for name in (*_OF_NEIGHBOURS, *_OF_ROWS)}
         counts, repeats = (None if each is None else each[rows] for each in self.both_counts)
         return replace(self, **of_rows, both_counts=(counts, repeats))
 
@@ -97,11 +98,21 @@ class CombinerRows:
         fewer = {name: getattr(self, name)[:, :k] for name in _OF_NEIGHBOURS}
         return replace(self, **fewer, both_counts=(counts, repeats))
 
+    def with_keys_on(self, device: torch.device) -> CombinerRows:
+        """The same on a device, with all keys there, for a network that needs them at every update."""
+        ids, places = torch.unique(self.ids.clamp(min=0), return_inverse=True)
+        moved = {name: getattr(self, name).to(device) for name in (*_OF_NEIGHBOURS, *_OF_ROWS)}
+        moved["ids"] = places.masked_fill(self.ids < 0, -1).to(device)
+        counts, repeats = (None if each is None else each.to(device) for each in self.both_counts)
+        keys = torch.from_numpy(self.entries.keys_of(ids.numpy())).to(device)
+        return replace(self, **moved, both_counts=(counts, repeats), kept=keys)
+
     def positions(self) -> Positions:
         """The positions, for likelihoods with other settings."""
         return Positions(self.base.double().exp(), self.distances_sq, self.matches, self.sentences, self.both_counts)
 
 
+_OF_ROWS = ("queries", "best", "targets", "base", "sentences", "far", "steps")
 _OF_NEIGHBOURS = ("distances_sq", "tokens", "ids", "said_there", "said_here")
 
 

@@ -114,7 +114,11 @@ def train_combiner(
         network = NETWORKS[config.method](k, manifest.dim)
         network.fit_inputs(near, retrieval.temperature)
         network.take_fading(fading.fading)
+        if network.sees_keys:  # these are large enough for a GPU to pay
+            near, judging = (each.with_keys_on(opened.device) for each in (near, judging))
+            network.to(opened.device)
         best = _fit(network, near, judging, config, hear)
+        network.cpu()
     record = CombinerRecord(
         method=config.method,
         k=k,
@@ -144,7 +148,7 @@ def _fit(
 ) -> Judged:
     """Train a network, and restore its weights at the best validation loss."""
     adam = torch.optim.Adam(network.parameters(), network.learning_rate, _BETAS)
-    lengths = torch.bincount(training.sentences)
+    lengths = torch.bincount(training.sentences.cpu())
     starts = lengths.cumsum(0) - lengths
     best, best_state, waited, order = Judged(0, math.inf), network.state_dict(), 0, torch.empty(0, dtype=torch.long)
     for update in range(1, config.updates + 1):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from knnmt.evaluation.scoring import Difference, resampled_scores
-from knnmt.reproduction.plan import SEGMENT_CHOICES, SEGMENT_COUNTS, SHARES, TOLD_APART
+from knnmt.reproduction.plan import ALPHAS, PRUNING_KS, SEGMENT_CHOICES, SEGMENT_COUNTS, SHARES, TAUS, TOLD_APART
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
 from knnmt.retrieval.settings import TRAINED_COMBINERS
@@ -36,8 +37,12 @@ _ASKED = (
         for dim in (256, 80, 40)
     ),
     ("20 codes for a key instead of 64", "A20/knn", "A/knn"),
-    ("pruning with k = 2, as published", "A/pruning-2", "A/knn"),
-    ("pruning with k = 2, ours", "B/pruning-2", "B/knn"),
+    ("probes for the fidelity of B, and its k", "A/knn-probes", "A/knn-k"),
+    *(
+        (f"pruning with k = {k}, {told}", f"{block}/pruning-{k}", f"{block}/knn")
+        for block, told in (("A", "as published"), ("B", "ours"))
+        for k in PRUNING_KS
+    ),
     *((f"counting what was merged, k = {k}", f"B/pruning-{k}", f"B/pruning-{k}-uncounted") for k in (2, 5)),
     *(
         (asked, f"A/cache-{tau}{kind}", "A/knn")
@@ -52,15 +57,33 @@ _ASKED = (
     ("the published cache τ = 6 with IVFPQ and λ that fades", "A/cache-6-fading", "A/knn-fading"),
     ("the published cache τ = 6 with our search and fixed λ", "B/cache-6-published-fixed", "B/knn-fixed"),
     ("the published cache τ = 6 with our search and λ that fades", "B/cache-6-published", "B/knn"),
-    ("the cache τ = 4, ours", "B/cache-4", "B/knn"),
+    *((f"the cache τ = {tau}, ours", f"B/cache-{tau}", "B/knn") for tau in TAUS),
     *(
         (f"{told}, {share} % of steps, instead of as many by chance", f"A/{kind}-{share}", f"A/chance-{share}")
         for share in SHARES
         for told, kind in (("the published gate", "gate"), ("our gate", "own-gate"))
     ),
-    ("all three methods together, as published", "A/pca+cache+pruning", "A/knn"),
-    ("all three methods together, ours", "B/pca+cache+pruning", "B/knn"),
+    *(
+        (f"the published gate instead of ours, {share} % of steps", f"A/gate-{share}", f"A/own-gate-{share}")
+        for share in SHARES
+    ),
+    *(
+        (f"the published gate, {share} % of steps, instead of all steps", f"A/gate-{share}", "A/knn")
+        for share in SHARES
+    ),
+    ("the cache τ = 6, as published, instead of the published gate, 50 % of steps", "A/cache-6", "A/gate-50"),
+    *((f"the published gate, α = {alpha}, instead of all steps", f"A/adaptive-{alpha}", "A/knn") for alpha in ALPHAS),
+    *(
+        (f"{asked}, {told}", f"{block}/{name}", f"{block}/knn")
+        for block, told in (("A", "as published"), ("B", "ours"))
+        for asked, name in (
+            ("PCA and cache", "pca+cache"),
+            ("PCA and pruning", "pca+pruning"),
+            ("all three methods together", "pca+cache+pruning"),
+        )
+    ),
 )
+_HITS_TAUS, _MISSES_TAUS = (8, 9, 10, 11, 12), (8, 9, 10, 11, 12, 14, 16)
 
 
 def choices(results: Results) -> Lines:
@@ -71,18 +94,40 @@ def choices(results: Results) -> Lines:
     """
     compared = _Compared(results)
     lines = [["choice", *results.domains, "average", "average, chrF"]]
-    for asked, one, other in _ASKED:
+    for asked, one, other in (*_ASKED, *_at_equal_shares(results)):
         found = [compared.differences(domain, one, other) for domain in results.domains]
         if any(each is not None for each in found):
-            cells = [NOT_RUN if each is None else _told(each[0]) for each in found]
+            cells = [NOT_RUN if each is None else told(each[0]) for each in found]
             there = [each for each in found if each is not None]
             whole = len(there) == len(found)
-            averages = [_told(sum(each[place] for each in there) / len(there)) for place in range(len(_METRICS))]
+            averages = [told(sum(each[place] for each in there) / len(there)) for place in range(len(_METRICS))]
             lines.append([asked, *cells, *(averages if whole else [NOT_RUN] * len(averages))])
     return lines
 
 
-def _told(differences: Any) -> str:
+def _at_equal_shares(results: Results) -> Iterator[tuple[str, str, str]]:
+    """Each cache that keeps hits, with the cache of misses only whose share of searches is nearest to its own."""
+    shares = {
+        name: share
+        for name in (*(f"A/cache-{tau}" for tau in _HITS_TAUS), *(f"A/cache-{tau}-misses" for tau in _MISSES_TAUS))
+        if (share := results.average(lambda each: each.searched(), name)) is not None
+    }
+    others = [name for name in shares if name.endswith("-misses")]
+    for name in [name for name in shares if others and not name.endswith("-misses")]:
+        other = min(others, key=lambda each: abs(shares[each] - shares[name]))
+        taus = [each.split("-")[1] for each in (name, other)]
+        yield (
+            f"hits kept, τ = {taus[0]} ({shares[name]:.1f} % of steps search), instead of misses only, τ = {taus[1]} "
+            f"({shares[other]:.1f} %)",
+            name,
+            other,
+        )
+        if (same := f"{name}-misses") in shares and same != other:
+            yield f"hits kept instead of misses only, both τ = {taus[0]}", name, same
+
+
+def told(differences: Any) -> str:
+    """A difference, half of its interval, and a star if p is below 0.05."""
     found = Difference.of(differences)
     return f"{found.value:+.2f} ± {(found.high - found.low) / 2:.2f}{'*' * (found.p_value < 0.05)}"
 

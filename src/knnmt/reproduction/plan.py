@@ -19,7 +19,7 @@ BLOCKS = ("A", "B")
 PARTS = {"A": ("A", "A20"), "B": ("B",)}  # the rows that a requested block adds
 ALPHAS = (0.25, 0.5, 0.75)
 SHARES = (75, 50, 25)  # percent of the steps at which gates, chance and caches are compared
-SEEDS = (1, 2, 3, 4, 5)  # for training and random choices at the middle share; elsewhere only the first
+SEEDS = (1, 2, 3, 4, 5)  # for training and random choices
 TAUS = (2, 4, 6, 8, 12)  # the paper's, where its keys break its cache at 8, and where those of the shipped model do
 MORE_TAUS = {"": (9, 10, 11), "-misses": (9, 10, 11, 14, 16)}  # so that caches of both kinds have equal shares
 PRUNING_KS = (1, 2, 5)
@@ -34,7 +34,7 @@ _COMBINED_K = 2
 _REFINING = (
     *("fast-128", "?/pca-192", "?/pca-64", "?/pca-40", "A/cache-[68]-sentence-hits"),
     *("B/cache-[28]", "B/adaptive-*", "B/random-*", "A/cache-9", "A/cache-11", "A/cache-9-misses", "A/cache-11-misses"),
-    *("B/kernel-smoothed*", "B/*@[2-5]", "segments-*"),
+    *("B/kernel-smoothed*", "B/*@[2-5]", "segments-*", "A/adaptive-*@[2-5]", "A/*-[27]5@[2-5]"),
 )
 
 
@@ -58,6 +58,7 @@ class Row:
     uncounted: entries that others were merged into count once, all else being equal
     by_bleu: k and λ are chosen by BLEU, as published
     k_of: the row whose k it has, for speed at equal k
+    fidelity_of: the row whose search its own is as close to exact search as, by the number of its probes
     combiner: the method of a trained one
     """
 
@@ -77,6 +78,7 @@ class Row:
     uncounted: bool = False
     by_bleu: bool = False
     k_of: str | None = None
+    fidelity_of: str | None = None
     combiner: str | None = None
 
     @property
@@ -111,6 +113,12 @@ class Row:
     @property
     def has_store(self) -> bool:
         return self.name != BASE.name
+
+    @property
+    def others(self) -> list[str]:
+        """The rows that it cannot be made without, of either block."""
+        needed = (self.partner if self.chance else None, self.k_of, self.fidelity_of)
+        return [name for name in needed if name is not None]
 
     @property
     def partner(self) -> str:
@@ -159,7 +167,7 @@ def all_rows(dim: int, blocks: Sequence[str] = BLOCKS) -> list[Row]:
         for part in PARTS[block]:
             rows += _a20_rows(dim) if part == "A20" else _block_rows(part, dim)
     rows += _by_segment()
-    return [row for row in rows if row.k_of is None or row.k_of.partition("/")[0] in blocks]
+    return [row for row in rows if all(name.partition("/")[0] in blocks for name in row.others)]
 
 
 def _by_segment() -> list[Row]:
@@ -197,7 +205,13 @@ def _block_rows(block: str, dim: int) -> list[Row]:
         rows += [
             Row("A/knn-fading", "kNN-MT, λ that fades", fades=True),
             Row("A/knn-bleu", "kNN-MT, k and λ by BLEU", by_bleu=True),
-            Row("A/knn-k", "kNN-MT with the k of B", k_of="B/knn"),
+            Row("A/knn-k", "kNN-MT with the k of B", k_of="B/knn-fixed"),
+            Row(
+                "A/knn-probes",
+                "kNN-MT with the k of B and probes for its fidelity",
+                k_of="B/knn-fixed",
+                fidelity_of="B/knn-fixed",
+            ),
         ]
     rows += [Row(f"{block}/cache-{tau}", f"cache τ = {tau}", cache=_cache(block, tau)) for tau in TAUS]
     rows += [
@@ -257,9 +271,13 @@ def _gates() -> list[Row]:
 
 def _gates_as_published() -> list[Row]:
     """The published gate at the paper's α; then gates and chance at equal shares of searches."""
-    rows = [Row(f"A/adaptive-{a}", f"adaptive α = {a}", alpha=a, published_gate=True, seed=SEEDS[0]) for a in ALPHAS]
+    rows = [
+        Row(f"A/adaptive-{alpha}{_end(seed)}", f"adaptive α = {alpha}", alpha=alpha, published_gate=True, seed=seed)
+        for alpha in ALPHAS
+        for seed in SEEDS
+    ]
     for share in SHARES:
-        for seed in SEEDS if share == SHARES[1] else SEEDS[:1]:
+        for seed in SEEDS:
             end = _end(seed)
             asked: dict[str, Any] = {"share": share, "seed": seed}
             rows += [
@@ -298,9 +316,8 @@ def chosen_rows(
     for row in rows:
         if row.name in named:
             place = next(number for number, each in enumerate(patterns or ["*"]) if _fits(row, [each]))
-            for name in (row.name, row.partner if row.chance else None, row.k_of):
-                if name is not None:
-                    places[name] = min(place, places.get(name, place))
+            for name in (row.name, *row.others):
+                places[name] = min(place, places.get(name, place))
     return sorted((row for row in rows if row.name in places), key=lambda row: places[row.name])
 
 
@@ -320,6 +337,6 @@ def speed_rows(rows: Sequence[Row]) -> list[Row]:
         *(f"{block}/cache-{tau}" for block, tau in _COMBINED_TAU.items()),
     }
     names |= {f"A/{each}" for each in ("knn", "pca+cache", "pca+pruning", "pca+cache+pruning")}
-    names |= {"A/knn-k", *(f"B/{each}" for each in ("knn", "knn-fixed", "pca+cache+pruning"))}
+    names |= {"A/knn-k", "A/knn-probes", *(f"B/{each}" for each in ("knn", "knn-fixed", "pca+cache+pruning"))}
     reduced = {row.steps for row in rows if row.name == "A/pca+cache"}
     return [row for row in rows if row.name in names or (row.name.startswith("A/pca-") and row.steps in reduced)]

@@ -10,13 +10,15 @@ from knnmt.datastore.publication import publish_file
 from knnmt.errors import MissingDependencyError
 from knnmt.evaluation.comet import Comet
 from knnmt.reproduction.choices import choices
+from knnmt.reproduction.choosing import COMPARED, PAIRS, gate_table, other_half_table
+from knnmt.reproduction.faithful import probes_table
 from knnmt.reproduction.harm import harm_table
 from knnmt.reproduction.later import later_table
 from knnmt.reproduction.paper import CACHE_SAVES_PERCENT, DIM
 from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.results import Results, read_results
-from knnmt.reproduction.tables import Lines, Tables, is_main, markdown
+from knnmt.reproduction.tables import NOT_RUN, Lines, Tables, is_main, markdown
 
 REPORT = "report.md"
 _ALL_SEARCHES = "steps that search (%)"
@@ -51,10 +53,10 @@ All rows differ from the paper in this:
 - A step is searched if the gate's λ is *above* α, as the paper's text says. In the paper's table, searches increase
   with α, which contradicts the text, so its numbers are in separate lines, with their shares of searches. Gates as
   published see the decoder state, the model's confidence and entropy, the frequency of the last tokens in the memory,
-  and the number of tokens that follow them; inputs are not normalised, and no term keeps λ small. Our gate sees the
-  state and the confidence, and is trained with an L1 term of 0.1. Thresholds for a share of the steps are chosen on
-  held-out text. A random choice is one draw for all rows of a step in A, as in the authors' code, and one for each row
-  in B.
+  and the number of tokens that follow them; inputs are not normalised, and no term keeps λ small. Inputs and L1 term
+  of our gate are chosen on text that is not reported; in B it sees the state and the confidence, and the term is 0.1.
+  Thresholds for a share of the steps are chosen on held-out text. A random choice is one draw for all rows of a step
+  in A, as in the authors' code, and one for each row in B.
 - The centres of IVFPQ in A are trained on 39 keys per list in 4 rounds, which takes a minute or two for a store; pruned
   stores reuse the training from before pruning. If probed lists are short, missing neighbours have no weight.
 - The combinations have d = 256 if keys are longer, pruning with k = 2, and τ = 6 in A, as published, or τ = 4 in B."""
@@ -95,9 +97,11 @@ def _parts(output: Path, results: Results, tables: Tables, plots: list[str]) -> 
         ("Main results, COMET (the paper's values are from wmt20-comet-da, on another scale)", tables.main_comet()),
     ):
         yield from _table(title, lines)
-    yield "## The effect of each choice, BLEU"
-    yield _INTERVALS
-    yield markdown(choices(results))
+    if len(compared := choices(results)) > 1:
+        yield "## The effect of each choice, BLEU"
+        yield _INTERVALS
+        yield markdown(compared)
+    yield from _chosen(results)
     for title, lines in (
         ("Pruning, BLEU", tables.pruning()),
         ("Pruning, entries and the share that is kept", tables.sizes()),
@@ -126,20 +130,49 @@ def _parts(output: Path, results: Results, tables: Tables, plots: list[str]) -> 
     ):
         yield from _table(title, lines)
     yield from _plot("searches", plots)
-    yield "## Hyper-parameters: k / λ / T"
-    yield "T applies to squared distances, for Fast kNN-MT to cosine distances. If λ fades, its maximum is given."
-    yield markdown(tables.settings())
+    if results.rows:
+        yield "## Hyper-parameters: k / λ / T"
+        yield "T applies to squared distances, for Fast kNN-MT to cosine distances. If λ fades, its maximum is given."
+        yield markdown(tables.settings())
     if results.timed:
         yield from _speed(results, tables, plots)
     yield "## Signatures"
     yield "\n".join(_signatures(results))
 
 
+def _chosen(results: Results) -> Iterator[str]:
+    """What was chosen on the half of the text that is not reported, and by what."""
+    if (other := other_half_table(results)) is not None:
+        yield "## Choices on the half that is not reported, BLEU"
+        yield (
+            f"Differences to {COMPARED} on at most {PAIRS} pairs for tuning that no k, T or λ was tuned on, with "
+            "intervals as above."
+        )
+        yield markdown(other)
+    if (gates := gate_table(results)) is not None:
+        yield "## The choice of our gate, nats per token on the half that is not reported"
+        yield (
+            "Each gate is trained on three fifths of the pairs for tuning, with one seed; another fifth decides when "
+            "to stop, and the last one is shown here: if the half of its positions with the largest λ is searched, in "
+            "each domain and on average, and on average if every position or a half by chance is searched. Each domain "
+            "takes the variant that loses least."
+        )
+        yield markdown(gates)
+    if results.probes:
+        yield "## Probes of IVFPQ: total variation of p_kNN against exact search (recall)"
+        yield markdown(probes_table(results))
+
+
 def _table(title: str, lines: Lines | None) -> Iterator[str]:
-    """A table with its title; nothing if it has no line below its head."""
-    if lines is not None and len(lines) > 1:
+    """A table with its title; nothing if all its numbers are the paper's."""
+    if lines is not None and any(_is_ours(line) for line in lines[1:]):
         yield f"## {title}"
         yield markdown(lines)
+
+
+def _is_ours(line: Sequence[str]) -> bool:
+    label, *cells = line
+    return not label.startswith("paper,") and any(cell and not cell.startswith(NOT_RUN) for cell in cells)
 
 
 def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:

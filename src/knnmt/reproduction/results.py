@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,12 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All results of an output. rows: by domain and name; speeds: by domain and batch size; stores: of each domain"""
+    """All results of an output.
+
+    rows: by domain and name; speeds: by domain and batch size; stores: of each domain
+    other_halves: of each domain, translations of text that is not reported, by the name of a row
+    gate_choices, probes: of each domain, the record of what our gate and the probes of a row were chosen by
+    """
 
     domains: tuple[str, ...]
     rows: dict[tuple[str, str], RowResult]
@@ -49,6 +54,9 @@ class Results:
     texts: dict[str, DomainText]
     stores: dict[str, dict[str, Any]]
     plan: dict[str, Any]
+    other_halves: dict[str, dict[str, Any]] = field(default_factory=dict)
+    gate_choices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    probes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def of(self, domain: str, name: str) -> RowResult | None:
         return self.rows.get((domain, name))
@@ -119,6 +127,7 @@ def read_results(
     scored = read_record(output / _SCORES) or {}
     rows: dict[tuple[str, str], RowResult] = {}
     speeds: dict[tuple[str, int], dict[str, Any]] = {}
+    chosen: dict[str, dict[str, dict[str, Any]]] = {"other half": {}, "variants": {}, "probes": {}}
     for domain in domains:
         for path in sorted((output / domain).rglob("*.json")):
             record = read_record(path) or {}
@@ -135,9 +144,12 @@ def read_results(
                 rows[domain, name] = RowResult(record, scores, Score(**known["comet"]) if "comet" in known else None)
             elif "batch_size" in record:
                 speeds[domain, record["batch_size"]] = record
+            for kind, of_domains in chosen.items():
+                if kind in record:
+                    of_domains[domain] = record["other half"] if kind == "other half" else record
         tell(f"{domain}: {sum(each == domain for each, _ in rows)} rows scored")
     stores = {each: read_record(output / each / "store.json") or {} for each in domains}
-    return Results(tuple(domains), rows, speeds, texts, stores, plan)
+    return Results(tuple(domains), rows, speeds, texts, stores, plan, *chosen.values())
 
 
 def _papers_first(domain: str) -> tuple[int, str]:

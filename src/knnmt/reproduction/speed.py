@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from knnmt.evaluation.bench.running import load_average
@@ -16,10 +16,14 @@ def measure_speed(
     sources: Sequence[str],
     batch_size: int,
     rounds: int,
+    keep: Callable[[dict[str, Any]], None] = lambda _record: None,
 ) -> dict[str, Any]:
-    """Every round of every system: tokens, seconds and where the time went. One batch warms up each system first."""
-    load = load_average()
+    """Every round of every system: tokens, seconds and where the time went. One batch warms up each system first.
+
+    keep: is called with the record after each round, so that an interruption loses one round
+    """
     found: dict[str, dict[str, Any]] = {}
+    record = {"batch_size": batch_size, "sentences": len(sources), "load_before": load_average(), "systems": found}
     for system in systems:
         _, figures = system.translate(translator, sources[:batch_size], batch_size)
         found[system.row.name] = {"signature": figures["signature"], "rounds": []}
@@ -28,4 +32,5 @@ def measure_speed(
             _, figures = system.translate(translator, sources, batch_size)
             kept = {name: figures[name] for name in ("tokens", "seconds", "stage_seconds", "searches")}
             found[system.row.name]["rounds"].append(kept)
-    return {"batch_size": batch_size, "sentences": len(sources), "load_before": load, "systems": found}
+        keep(record)
+    return record

@@ -8,12 +8,13 @@ from typing import Any
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
+from knnmt.reproduction import choosing
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.harm import TEXT, harm_directory
 from knnmt.reproduction.later import seed_directory
 from knnmt.reproduction.plan import HARM, Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
-from knnmt.reproduction.steps import DomainSteps, tuned_file
+from knnmt.reproduction.steps import DomainSteps, probes_file, tuned_file
 from knnmt.retrieval.gate import FILE as GATE_FILE
 from knnmt.retrieval.trained.combiner import combiner_file
 
@@ -71,6 +72,16 @@ class DomainStages:
                 yield self._file(f"{place}/{TEXT}", self._steps.read_others)
                 others = self._file(f"{place}/{row.name}.json", self._steps.translate_others, row)
                 yield from self._with_needs(others, [row])
+        rows = choosing.rows_to_choose_from(self._steps.rows) if self._config.quality else []
+        if rows:
+            path = self._steps.output / choosing.FILE
+            wanted = {row.name for row in rows}
+            stage = self._file(
+                choosing.FILE,
+                self._steps.translate_other_half,
+                also=lambda: wanted <= set((read_record(path) or {})["other half"]),
+            )
+            yield from self._with_needs(stage, rows)
 
     def _speed(self) -> Iterator[Stage]:
         rows = speed_rows(self._steps.rows)
@@ -94,11 +105,15 @@ class DomainStages:
             if row.needs_alignment:
                 self._refuse_without_sources()
             yield self._file(tuned_file(row), self._steps.tune, row)
-            if row.k_of is not None:
-                yield from self._needs(next(each for each in self._steps.rows if each.name == row.k_of))
+            for other in filter(None, (row.k_of, row.fidelity_of)):
+                yield from self._needs(next(each for each in self._steps.rows if each.name == other))
+            if row.fidelity_of is not None:
+                yield self._file(probes_file(row), self._steps.choose_probes, row)
             if row.alpha is not None and not row.published_gate:
                 gate = self._steps.stores.path((), block) / GATE_FILE
                 yield self._file(f"{block}/gate.json", self._steps.train_gate, row, also=gate.exists)
+            if row.share is not None and not row.published_gate:
+                yield self._file(choosing.GATE_FILE, self._steps.choose_gate, row)
             if row.combiner is not None:
                 place = seed_directory(self._steps.stores.path((), block), row.seed)
                 combiner = combiner_file(place, row.combiner).path

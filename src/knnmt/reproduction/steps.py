@@ -22,13 +22,16 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.evaluation.running import machine
+from knnmt.fitting.gate_training import GateConfig
 from knnmt.fitting.probes import choose_probes
 from knnmt.index.covering import SourceIndex
 from knnmt.index.decoded_lists import DecodedLists
 from knnmt.index.progress import Bars
 from knnmt.index.store_index import StoreIndex
+from knnmt.reproduction import choosing
 from knnmt.reproduction.choosers import CHOOSERS
 from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.faithful import probes_for, with_probes
 from knnmt.reproduction.harm import TEXT, harm_directory, others_of, pairs_in
 from knnmt.reproduction.later import trained_combiner
 from knnmt.reproduction.plan import Row, speed_rows
@@ -144,7 +147,20 @@ class DomainSteps:
         return opened
 
     def _opened_for(self, row: Row) -> OpenStore:
-        return self._open(row.steps, row.block or self.searching, _chooser(row))
+        return self._probed(row, self._open(row.steps, row.block or self.searching, _chooser(row)))
+
+    def _probed(self, row: Row, opened: OpenStore) -> OpenStore:
+        """A row's store, with the number of probes that was chosen for the row, if one was."""
+        record = None if row.fidelity_of is None else read_record(self.output / probes_file(row))
+        return opened if record is None else with_probes(opened, record["probes"])
+
+    def choose_probes(self, row: Row) -> dict[str, Any]:
+        config = self._settings(row)
+        assert config is not None, "settings come before"  # noqa: S101
+        published, ours = (
+            self._load(self.stores.path((), block), block, SourceIndex) for block in (row.block, self.searching)
+        )
+        return probes_for(self._engine, published, ours, self._text.tuning, config)
 
     def tune(self, row: Row) -> dict[str, Any]:
         opened, pairs = self._opened_for(row), self._text.tuning
@@ -203,9 +219,29 @@ class DomainSteps:
         config = self._settings(row)
         assert config is not None, "settings come before"  # noqa: S101
         if row.block not in self._gates:
-            self._gates[row.block] = GatesOfStore(self._engine, opened, self._text.tuning, config)
+            self._gates[row.block] = GatesOfStore(self._engine, opened, self._text.tuning, config, self._own_gate)
         gate = self._gates[row.block].of(row)
         return StepChance(rate, row.seed, gate) if rate is not None and isinstance(gate, PublishedGate) else gate
+
+    def _own_gate(self, seed: int) -> GateConfig:
+        record = read_record(self.output / choosing.GATE_FILE)
+        assert record is not None, "the choice comes before"  # noqa: S101
+        return choosing.chosen_gate(record, seed)
+
+    def choose_gate(self, row: Row) -> dict[str, Any]:
+        config = self._settings(row)
+        assert config is not None, "settings come before"  # noqa: S101
+        return choosing.gate_choice(self._engine, self._opened_for(row), self._text.tuning, config)
+
+    def translate_other_half(self) -> dict[str, Any]:
+        """Translations of text that is not reported, by all rows of block B that a choice is made from."""
+        sources = [pair.source for pair in choosing.untuned(self._text.tuning)]
+        found = {}
+        for row in choosing.rows_to_choose_from(self.rows):
+            system = ReadyRow.of(row, self._opened_for(row), self._settings(row), None)
+            translations, _ = system.translate(self._translator, sources, self._batch_size(row))
+            found[row.name] = [each.text for each in translations]
+        return {"other half": found, **self._made_on()}
 
     def translate(self, row: Row) -> dict[str, Any]:
         return self._translated(row, self._text.sources)
@@ -250,6 +286,8 @@ class DomainSteps:
         asked = min(self._config.speed_sentences, len(self._text.reported)), self._config.rounds
         there = record["sentences"], min(len(each["rounds"]) for each in record["systems"].values())
         wanted = {row.name for row in speed_rows(self.rows)}
+        if asked[0] == there[0] and asked[1] > there[1] and wanted >= set(record["systems"]):
+            return False  # it was interrupted, or more rounds are asked for: all are measured again
         if asked != there:
             told = f"{there[0]} sentences in {there[1]} rounds, now {asked[0]} in {asked[1]}"
         elif wanted <= set(record["systems"]):
@@ -270,11 +308,17 @@ class DomainSteps:
             path = self.stores.path(row.steps, block)
             if row.has_store and path not in opened:
                 opened[path] = self._load(path, block, _chooser(row))
-            systems.append(ReadyRow.of(row, opened.get(path) if row.has_store else None, self._settings(row), None))
+            store = self._probed(row, opened[path]) if row.has_store else None
+            systems.append(ReadyRow.of(row, store, self._settings(row), None))
         sources = spread(self._text.reported, self._config.speed_sentences)
+        path = self.output / f"speed-{batch_size}.json"
+
+        def keep(record: dict[str, Any]) -> None:
+            write_record(path, {**record, **self._made_on()})
+
         # Without a progress bar, which would take time from the measurement.
         found = measure_speed(
-            self._translator, systems, [pair.source for pair in sources], batch_size, self._config.rounds
+            self._translator, systems, [pair.source for pair in sources], batch_size, self._config.rounds, keep
         )
         return {**found, **self._made_on()}
 
@@ -295,3 +339,8 @@ def tuned_file(row: Row) -> str:
         return f"tuned-{row.name}.json"
     kind = "" if row.fades is None else "-fading" if row.fades else "-fixed"
     return f"{row.block}/tuned-{'-'.join(row.steps) or 'full'}{kind}{'-bleu' * row.by_bleu}.json"
+
+
+def probes_file(row: Row) -> str:
+    """The file of the number of probes that was chosen for a row."""
+    return f"{row.block}/probes.json"

@@ -133,12 +133,18 @@ class GatesOfStore:
     """The gates of a store at shares of searches or at the paper's α, in the place where steps are.
 
     A network is trained once for each seed: rows that differ in their threshold alone share it.
+    own: how our gate is trained, by its seed
     """
 
     def __init__(
-        self, engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
+        self,
+        engine: Engine[State],
+        opened: OpenStore,
+        pairs: Sequence[SegmentPair],
+        config: RetrievalConfig,
+        own: Callable[[int], GateConfig],
     ) -> None:
-        self._opened, self._config = opened, config
+        self._opened, self._config, self._asked = opened, config, own
         self._training, self._validation = (
             gate_text(engine, opened, some, config, published_gate.FEATURES) for some in divide(pairs, 0.8)
         )
@@ -155,12 +161,12 @@ class GatesOfStore:
             network = self._published[row.seed]
             alpha = row.alpha or published_gate.threshold_for(share, network, self._ngrams, self._validation)
             return published_gate.PublishedGate(copy.deepcopy(network).to(device), self._ngrams, alpha, row.seed)
-        # Without entropy, which ours does not look at.
+        asked = self._asked(row.seed)
+        width = self._training.inputs.shape[1] - len(published_gate.FEATURES) + len(asked.features)
         training, validation = (
-            replace(text, inputs=text.inputs[:, :-1]) for text in (self._training, self._validation)
+            replace(text, inputs=text.inputs[:, :width]) for text in (self._training, self._validation)
         )
         if row.seed not in self._own:
-            asked = GateConfig(seed=row.seed)
             self._own[row.seed] = train_gate(self._opened, training, validation, self._config, asked)
         trained = self._own[row.seed]
         alpha = float(trained.predicted(validation).quantile(1 - share).clamp(1e-6, 1 - 1e-6))
