@@ -17,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NATIVE = Path(__file__).parent / "src" / "knnmt" / "native"
-FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fopenmp", "-w"]
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-pthread", "-w"]
 BUILDS = {
     "x86_64": {
         "avx512": ["-march=x86-64-v4"],
@@ -53,10 +53,9 @@ def _made(name: str, flags: list[str], compiler: list[str], digest: str) -> Path
         sources = sorted(NATIVE.glob("*.cpp"))
         objects = [str(Path(place) / f"{source.stem}.o") for source in sources]
         compiling = zip(sources, objects, strict=True)
-        # Linked without -fopenmp, so that it takes the OpenMP that PyTorch has loaded and brings no second one.
         steps = [
             *([*compiler, *options, "-c", str(source), "-o", compiled] for source, compiled in compiling),
-            [*compiler, "-shared", "-o", str(linked), *objects],
+            [*compiler, "-shared", "-pthread", "-o", str(linked), *objects],
         ]
         if any(subprocess.run(step, check=False, capture_output=True).returncode for step in steps):  # noqa: S603
             return None

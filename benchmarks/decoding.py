@@ -11,7 +11,7 @@ end of sentence. Default text: the German side of the development sets under KNN
 With --made-up, models of well-known shapes with random weights (`made_up.py`) replace the shipped one. Every hypothesis
 then has the same number of tokens, so that all systems do the same work. With --cpu-time, the script measures CPU
 seconds, which are more reliable on a shared machine. Use this with one thread only, because waiting threads count as
-working.
+working. With --busy 2, two other processes compute during the whole comparison, as on a machine with other services.
 """
 
 from __future__ import annotations
@@ -246,6 +246,7 @@ def main() -> None:
     parser.add_argument("--made-up", nargs="*", default=[], choices=[*made_up.SHAPES], help="random weights")
     parser.add_argument("--target-tokens", type=int, default=32, help="of every hypothesis of made-up models")
     parser.add_argument("--cpu-time", action="store_true", help="tokens a second of CPU time; for one thread")
+    parser.add_argument("--busy", type=int, default=0, help="other processes that compute at the same time")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ct2", default="", help=argparse.SUPPRESS)
@@ -253,7 +254,8 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.serve, arguments.threads, arguments.model, arguments.ct2, arguments.target_tokens)
         return
-    print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds\n")
+    beside = f", beside {arguments.busy} busy processes" if arguments.busy else ""
+    print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds{beside}\n")
     for name in arguments.made_up or ["de-en"]:
         with tempfile.TemporaryDirectory() as scratch:
             compare_on(name, Path(scratch), arguments)
@@ -274,12 +276,16 @@ def compare_on(model: str, scratch: Path, arguments: argparse.Namespace) -> None
             convert(ct2)
     print(f"{model}: {len(sources)} sentences, {sum(map(len, sources))} source tokens\n")
     systems = {name: System(name, arguments.threads, checkpoint, ct2, tokens) for name in names}
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
     try:
         compare(systems, sources, arguments)
     finally:
         for system in systems.values():
             system.process.kill()
             system.process.wait()
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ from knnmt.engine.precision import cpu_name
 
 _USUAL = 1 << 16  # entries of a slice
 _TASKS = 20
+_WARMING, _FEW = 600, 512  # pairs, and entries of their slices, with which workers load the model
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -80,13 +81,17 @@ def load() -> None:
 def build_part(pairs: list[SegmentPair], place: Path, slice_entries: int) -> float:
     """Build a store in a process without Ray; returns its CPU time."""
     slices.SLICE_ENTRIES = slice_entries
+    return build_part_here(pairs, place, _loaded[0])
+
+
+def build_part_here(pairs: list[SegmentPair], place: Path, engine: Engine[Any]) -> float:
     started = time.process_time()
-    build(place, pairs, _loaded[0])
+    build(place, pairs, engine)
     return time.process_time() - started
 
 
-def children_seconds(besides: str) -> float:
-    """CPU time of the processes of Ray below this one, except those whose name begins with `besides`."""
+def children_seconds(workers: bool = False) -> float:
+    """CPU time of Ray's own processes below this one, or of its workers."""
     parents: dict[int, tuple[int, float, str]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -98,13 +103,16 @@ def children_seconds(besides: str) -> float:
         parents[int(stat.parent.name)] = (int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, command)
     total, below = 0.0, {os.getpid()}
     while found := {pid for pid, (parent, _, _) in parents.items() if parent in below and pid not in below}:
-        total += sum(
-            parents[pid][1]
-            for pid in found
-            if not parents[pid][2].startswith(besides) and "multiprocessing" not in parents[pid][2]
-        )
+        total += sum(parents[pid][1] for pid in found if _is_worker(parents[pid][2]) is workers)
         below |= found
     return total
+
+
+def _is_worker(command: str) -> bool | None:
+    """Whether a process is a worker of Ray; None if it does not belong to Ray."""
+    if "multiprocessing" in command:
+        return None
+    return command.startswith("ray::") and "Agent" not in command
 
 
 def simulated(workers: int, count: int, work: float, driver: float, task: float) -> float:
@@ -180,17 +188,15 @@ def measured(
 ) -> Round:
     count, place = cluster.workers or 1, scratch / str(number)
     place.mkdir()
-    started = time.process_time()
-    build(place / "plain", pairs, engine)
-    plain = time.process_time() - started
+    plain = build_part_here(pairs, place / "plain", engine)
     began = time.perf_counter()
     parts = [pairs[each * len(pairs) // count : (each + 1) * len(pairs) // count] for each in range(count)]
     size = slices.SLICE_ENTRIES
     done = [pool.submit(build_part, part, place / f"part-{each}", size) for each, part in enumerate(parts)]
     without, wall_without = sum(future.result() for future in done), time.perf_counter() - began
-    began, before, around = time.perf_counter(), time.process_time(), children_seconds("ray::")
+    began, before, around = time.perf_counter(), time.process_time(), children_seconds()
     build(place / "ray", pairs, engine, encode=encode_on(cluster))
-    driver, around = time.process_time() - before, children_seconds("ray::") - around
+    driver, around = time.process_time() - before, children_seconds() - around
     wall_ray = time.perf_counter() - began
     workers = sum(float(path.read_text(encoding="utf-8")) for path in place.glob("*.seconds"))
     for path in (place / "plain").rglob("*.safetensors"):
@@ -226,11 +232,19 @@ def main() -> None:
         print(f"{cpu_name()}: {len(pairs):,} pairs, {entries:,} entries, {len(parts)} slices of {size / 1e6:.2f} MB")
         cluster = Cluster("local", workers=given.workers)
         build(scratch / "warm", pairs[:200], engine)
-        build(scratch / "warm-ray", pairs[: len(pairs) // 4], engine, encode=encode_on(cluster))
+        slices.SLICE_ENTRIES = _FEW  # so that every worker has some
+        building.encode_part = timed_part
+        warm = scratch / "warming"
+        warm.mkdir()
+        few = pairs[: min(len(pairs), _WARMING)]
+        build(warm / "ray", few, engine, encode=encode_on(cluster))
+        plain_few = build_part_here(few, warm / "plain", engine)
+        starting = (children_seconds(workers=True) - plain_few) / given.workers
+        slices.SLICE_ENTRIES = given.slice
         list(pool.map(build_part, [pairs[:50]] * 2, [scratch / f"warm-{each}" for each in range(2)], [given.slice] * 2))
         whole = usual_slice(parts)
         task, handing = task_seconds(ray, engine, whole, scratch)
-        building.encode_part = timed_part
+        building.encode_part = timed_part  # which the empty task has replaced
         rounds = []
         for number in range(given.rounds):
             rounds.append(measured(number, scratch, pairs, engine, cluster, pool))
@@ -245,6 +259,7 @@ def main() -> None:
     cut = cutting * whole.entries
     print(f"a slice of {whole.entries:,} entries, {size:.1f} MB: {work:.1f} s of work")
     print(f"  the driver cuts it in {cut:.2f} s and hands it over in {handing * 1e3:.0f} ms of CPU time")
+    print(f"  a worker's start, with the imports and the model, takes {starting:.1f} s of CPU time, once")
     print(f"  from there to the result, without work, it takes {task * 1e3:.0f} ms")
     print("simulated for 1,000 such slices, the part of the workers' time that is lost:")
     kinds = ((f"cores, {work:.1f} s a slice", work), ("GPUs, 600,000 entries a second", whole.entries / 6e5))

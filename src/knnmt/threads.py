@@ -2,7 +2,8 @@
 
 A thread that spins while it waits takes its core from other work: from the other OpenMP's threads, and from other
 programs, which then take it from ours in the middle of an operation that all threads must finish together. On two cores
-beside a busy program, this made decoding 20 times slower.
+beside a busy program, this made decoding 20 times slower. Compiled code has threads of its own (native/team.cpp), which
+would wait for the cores that OpenMP's threads spin on.
 
 GNU's OpenMP keeps threads for the thread that asked for them. A process forked from it does not have them, and would
 wait for them forever. So they are ended before a fork, and both processes make new ones when they need them.
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 
 from knnmt.errors import SettingError
 
-TORCH_SPINS = 20_000  # about a millisecond: longer than the pauses between the operations of a step
+TORCH_SPINS = 1_000  # about 50 microseconds
 FAISS_SPINS = 0
 _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 

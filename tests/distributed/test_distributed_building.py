@@ -268,6 +268,7 @@ def test_options_of_a_cluster_need_one(tmp_path: Path) -> None:
     ("given", "said"),
     [
         ({"address": ""}, "the address of a cluster must be"),
+        ({"address": "--workers"}, "must be 'local', 'auto', host:port or ray://host:port, got '--workers'"),
         ({"workers": 0}, "workers must be at least 1, got 0"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"gpus_per_worker": -1.0}, "at least 0, got -1.0"),

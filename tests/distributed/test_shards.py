@@ -200,6 +200,27 @@ def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
     assert not any(map(of_shards, back))
 
 
+def test_a_shard_that_is_not_there_is_left_out_until_it_is(
+    tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for seed, path in enumerate(paths):
+        Datastore.build(path, made_pairs(30, seed), tiny, make_index=False)
+    shard_set(paths, tmp_path / "set", model=tiny)
+    whole = Translator(tiny_checkpoint, device="cpu").translate("ab cd", datastore=tmp_path / "set", settings=SETTINGS)
+    paths[1].rename(tmp_path / "away")
+    with pytest.warns(ShardWarning, match=r"b could not answer \(.*there is no datastore"):
+        translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "set")
+    with pytest.warns(ShardWarning, match="left out"):
+        found = translator.translate("ab cd", settings=SETTINGS)
+    assert len(of_shards(found)) == 1
+    with pytest.raises(DatastoreError, match="there is no datastore"):
+        shard_set(paths, tmp_path / "other", model=tiny)
+    (tmp_path / "away").rename(paths[1])
+    back = translator.translate("ab cd", settings=SETTINGS)
+    assert (back.text, back.score, of_shards(back)) == (whole.text, whole.score, [])
+
+
 def test_a_shard_that_never_answers_is_not_waited_for_each_time(
     shards: list[Path], merged: Datastore, tiny: TransformerEngine, failing: list[Failing]
 ) -> None:
@@ -307,6 +328,9 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "no keys": ("sentences", lambda parts: [{k: v for k, v in part.items() if k != "keys"} for part in parts]),
     "an array that no segment has": ("sentences", lambda parts: [{**part, "own": part["keys"]} for part in parts]),
     "no list": ("sentences", lambda _: 5),
+    "no candidates": ("candidates", lambda _: 5),
+    "sums for fewer sources": ("candidates", lambda found: replace(found, highest=found.highest[:-1])),
+    "sums that are no numbers": ("candidates", lambda found: replace(found, reach=(float("nan"),) * len(found.reach))),
     "candidates without tokens": ("candidates", lambda found: replace(found, sources={})),
     "candidates of another type": (
         "candidates",
@@ -329,6 +353,39 @@ def test_a_shard_that_answers_with_something_else_is_left_out(
         found = translator.translate(texts, settings=SETTINGS)
     assert all(len(of_shards(each)) == 1 for each in found)
     assert all(each.text for each in found)
+
+
+OF_STATES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "no state": ("state", lambda _: None),
+    "no statistics": ("state", lambda state: replace(state, statistics=None)),
+    "counts below 0": ("state", lambda state: replace(state, live_sentences=-5)),
+    "postings of another type": (
+        "state",
+        lambda state: replace(
+            state, statistics=replace(state.statistics, postings=state.statistics.postings.astype(float))
+        ),
+    ),
+    "postings below 0": (
+        "state",
+        lambda state: replace(state, statistics=replace(state.statistics, postings=-1 - state.statistics.postings)),
+    ),
+    "lengths of another shape": ("lengths", lambda lengths: lengths[None]),
+    "lengths that are no numbers": ("lengths", lambda lengths: lengths * np.nan),
+}
+
+
+@pytest.mark.parametrize("mistake", OF_STATES)
+def test_a_shard_whose_state_is_impossible_is_left_out(
+    shards: list[Path], merged: Datastore, tiny: TransformerEngine, mistake: str
+) -> None:
+    made = [*(Failing(path, 10**6) for path in shards[:3]), Mistaken(shards[3], *OF_STATES[mistake])]
+    own = Datastore(merged.path, replace(merged.manifest, segments=()), [])
+    with pytest.warns(ShardWarning, match=r"00003\.store gave an unusable answer"):
+        store = ShardedStore(own, made)
+    assert 0 < store.same_distance < 1e3
+    if OF_STATES[mistake][0] == "state":
+        with pytest.warns(ShardWarning, match=r"00003\.store did not answer"):
+            assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
 
 
 def test_a_set_none_of_whose_shards_answers_is_refused(

@@ -15,7 +15,7 @@ from knnmt import native
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "knnmt"
 CRAFTED = ["datastore/test_crafted.py", "index/test_crafted_index.py", "engine/test_crafted_checkpoint.py"]
-FLAGS = ["-std=c++17", "-O1", "-g", "-fPIC", "-fopenmp", "-march=native", "-w"]
+FLAGS = ["-std=c++17", "-O1", "-g", "-fPIC", "-pthread", "-march=native", "-w"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 REPORT = "report"
 # An index with an id that no entry has, handed to compiled code past all checks.

@@ -45,7 +45,9 @@ def train_combiner(
     k: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Neighbours per step.  [default: 8, as published; kernel-smoothed: 16]", show_default=False
+            min=1,
+            help="Neighbours per step.  [default: 8, as published; kernel-smoothed: 16; robust-fading: 32]",
+            show_default=False,
         ),
     ] = None,
     profile: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +34,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_DIMENSIONS = 1 << 16
 _MAX_TOKENS = 1 << 24
-_MANY_SEGMENTS = 4096  # records of segments that are kept in memory
+_MANY_SEGMENTS = 1 << 16  # records of segments that are kept in memory; Linux lets a process map as many files
+_BEFORE_SEGMENTS, _BETWEEN_SEGMENTS, _AFTER_SEGMENTS = b'\n "segments": [\n  ', b",\n  ", b"\n ]"
 
 
 def sizes(sentences: int, entries: int) -> str:
@@ -192,44 +194,74 @@ class Manifest:
     def write(self, path: Path) -> None:
         """Publish this state. This one step changes the store."""
         body = {"format": FORMAT, "version": VERSION, **asdict(replace(self, segments=()))}
-        body["segments"] = [_as_json(each) for each in self.segments]
-        text = _in_lines({**body, "checksum": checksum(body)}).encode()
+        lines, canonical = zip(*map(_written, self.segments), strict=True) if self.segments else ((), ())
+        text = _in_lines({**body, "checksum": _checksum(body, canonical)}, lines)
         publish_file(path / MANIFEST, lambda file: file.write(text))
 
 
-# A store of many segments is published again and again, and all but one or two of them stay the same.
-_as_json = lru_cache(_MANY_SEGMENTS)(asdict)
+# A store of many segments is read and published again and again, and all but one or two of them stay the same.
 
 
 @lru_cache(_MANY_SEGMENTS)
-def _segment_record(content: str) -> SegmentRecord:
-    return as_record(SegmentRecord, json.loads(content))
+def _written(segment: SegmentRecord) -> tuple[bytes, str]:
+    """A segment's line in a manifest, and its part of the text that the checksum is made from."""
+    content = asdict(segment)
+    return json.dumps(content).encode(), _canonical(content)
 
 
-def _with_segments_read(content: dict[str, Any]) -> dict[str, Any]:
-    """A manifest's content with records instead of segments; unchanged if a segment cannot be read."""
-    segments = content.get("segments")
-    if not isinstance(segments, list):
-        return content
-    try:
-        return {**content, "segments": [_segment_record(json.dumps(each)) for each in segments]}
-    except ValueError:  # the full check of the manifest reports which one is wrong
-        return content
+@lru_cache(_MANY_SEGMENTS)
+def _read(line: bytes) -> tuple[SegmentRecord, str]:
+    """The segment of a line, and the same part."""
+    content = parse_json(line)
+    return as_record(SegmentRecord, content), _canonical(content)
 
 
-def _in_lines(body: dict[str, Any]) -> str:
-    """JSON with one line for each field and each segment: readable, and many times as fast as with an indent."""
-    segments = ",\n  ".join(map(json.dumps, body["segments"]))
+def _in_lines(body: dict[str, Any], segments: Sequence[bytes]) -> bytes:
+    """JSON with one line for each field and each segment: readable, and lines can be read one by one."""
+    of_segments = _BEFORE_SEGMENTS + _BETWEEN_SEGMENTS.join(segments) + _AFTER_SEGMENTS
     fields = [
-        f" {json.dumps(name)}: " + (f"[\n  {segments}\n ]" if name == "segments" else json.dumps(value))
+        of_segments if name == "segments" else f"\n {json.dumps(name)}: {json.dumps(value)}".encode()
         for name, value in body.items()
     ]
-    return "{\n" + ",\n".join(fields) + "\n}\n"
+    return b"{" + b",".join(fields) + b"\n}\n"
+
+
+def _by_lines(text: bytes) -> tuple[dict[str, Any], str] | None:
+    """The content of a manifest as `_in_lines` writes it, with records instead of segments, and its checksum.
+
+    None for any other text, which must be read as a whole: also one with an error, so that the message says where.
+    """
+    before, begin, rest = text.partition(_BEFORE_SEGMENTS)
+    lines, end, after = rest.partition(_AFTER_SEGMENTS)
+    if not begin or not end:
+        return None
+    try:
+        content = parse_json(before + b'"segments": "in lines"' + after)
+        if not isinstance(content, dict) or content.get("segments") != "in lines":
+            return None
+        records, canonical = zip(*map(_read, lines.split(_BETWEEN_SEGMENTS)), strict=True)
+    except ValueError:
+        return None
+    found = _checksum({name: value for name, value in content.items() if name != "checksum"}, canonical)
+    return {**content, "segments": list(records)}, found
+
+
+def _canonical(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def checksum(body: dict[str, Any]) -> str:
     """SHA-256 of a record, independent of its order and spacing."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_canonical(body).encode()).hexdigest()
+
+
+def _checksum(body: dict[str, Any], segments: Sequence[str]) -> str:
+    """The checksum of a manifest, from the parts of its segments."""
+    fields = (
+        f"{json.dumps(name)}:{'[' + ','.join(segments) + ']' if name == 'segments' else _canonical(value)}"
+        for name, value in sorted(body.items())
+    )
+    return hashlib.sha256(f"{{{','.join(fields)}}}".encode()).hexdigest()
 
 
 def read_manifest(place: Path) -> Manifest:
@@ -248,7 +280,7 @@ def manifest_from(text: bytes, place: str | Path) -> Manifest:
     """The same for a manifest that was already read. place: for people"""
     path = f"{place}/{MANIFEST}"
     try:
-        content = parse_json(text)
+        content, found = _by_lines(text) or (parse_json(text), None)
     except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: not valid JSON ({error}). Restore it, or build the store again."
@@ -260,14 +292,14 @@ def manifest_from(text: bytes, place: str | Path) -> Manifest:
             f"{place}: written in version {shown(content.get('version'))} of the format; this knnmt reads versions "
             f"{READABLE[0]} to {READABLE[-1]}. Use a knnmt version that reads it, or build the store again."
         )
-    if content.pop("checksum", None) != checksum(content):
+    if content.pop("checksum", None) != (found or checksum(content)):
         raise DatastoreDamagedError(
             f"{path}: its checksum does not fit its content, because something other than knnmt altered it. "
             f"Restore it, or build the store again."
         )
     del content["format"], content["version"]
     try:
-        return as_record(Manifest, _with_segments_read(content))
+        return as_record(Manifest, content)
     except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: {error}. Something other than knnmt wrote it: restore it, or build the store again."

@@ -39,7 +39,10 @@ class Cluster:
     storage: str | None = None
 
     def __post_init__(self) -> None:
-        check(bool(self.address), "the address of a cluster must be 'local', 'auto', host:port or ray://host:port")
+        check(
+            bool(self.address) and not self.address.startswith("-"),
+            f"the address of a cluster must be 'local', 'auto', host:port or ray://host:port, got {self.address!r}",
+        )
         check(self.workers is None or self.workers >= 1, f"workers must be at least 1, got {self.workers}")
         check(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         gpus = self.gpus_per_worker

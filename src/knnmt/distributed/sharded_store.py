@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TimedOut
 from dataclasses import dataclass, field, replace
@@ -24,9 +24,9 @@ import torch
 from knnmt import timing
 from knnmt.config import check
 from knnmt.datastore.arrays import Array, require_arrays
-from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.postings import POSTINGS as POSTING_ARRAYS
-from knnmt.datastore.segment import SOURCE, Segment, forms_of
+from knnmt.datastore.segment import MAX_TOKENS, SOURCE, Segment, forms_of
 from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
 from knnmt.engine.tokenizer import Tokenizer
@@ -115,6 +115,7 @@ class ShardedStore(OpenStore):
     def _take_states(self) -> bool:
         """Ask all shards for their states. Those that do not answer are left out until they do."""
         states, silent = self._asked(dict.fromkeys(range(len(self._shards)), ("state",)))
+        states, silent = _usable(states, silent, _is_state)
         if not states:
             raise ClusterError(f"{self.datastore.path}: none of the shards answers: {'; '.join(self._words(silent))}")
         _warn(self._words(silent), "it is left out until it answers")
@@ -162,6 +163,7 @@ class ShardedStore(OpenStore):
             if (mine == place).any()
         }
         found, silent = self._asked(asked)
+        found, silent = _usable(found, silent, lambda given: _is_numbers(given, np.floating))
         _warn(self._words(silent), "the lengths of its keys are unknown")
         lengths = np.concatenate([np.ones(0, np.float32), *(found[number] for number in sorted(found))])
         return float(np.median(lengths)) if len(lengths) else 1.0
@@ -235,7 +237,11 @@ class ShardedStore(OpenStore):
         def question(number: int) -> tuple[Any, ...]:
             return "candidates", states[number].name, asked, statistics.mean_length, wanted
 
-        found, silent = self._asked({number: question(number) for number in states})
+        def answered(numbers: Iterable[int]) -> tuple[dict[int, Candidates], dict[int, str]]:
+            given = self._asked({number: question(number) for number in numbers})
+            return _usable(*given, lambda each: _is_candidates(each, len(sources)))
+
+        found, silent = answered(states)
         highest = [max((each.highest[i] for each in found.values()), default=0.0) for i in range(len(sources))]
         short = [
             number
@@ -244,7 +250,7 @@ class ShardedStore(OpenStore):
         ]
         if short:
             asked = [AskedSource(tokens, most) for tokens, most in zip(proposing, highest, strict=True)]
-            again, failed = self._asked({number: question(number) for number in short})
+            again, failed = answered(short)
             found, silent = {**found, **again}, silent | failed
         return {number: each for number, each in found.items() if number not in silent}, silent
 
@@ -342,6 +348,47 @@ def with_fetched(
         for number in numbers:
             found[number] = of_batch
     return found
+
+
+# Answers come from other processes and machines: each is checked before anything is computed from it.
+
+
+def _usable(
+    answers: Mapping[int, Any], silent: Mapping[int, str], is_sound: Callable[[Any], bool]
+) -> tuple[dict[int, Any], dict[int, str]]:
+    """The answers of the right form, and why the others are missing."""
+    sound = {number: answer for number, answer in answers.items() if is_sound(answer)}
+    return sound, {**dict.fromkeys(answers.keys() - sound.keys(), "gave an unusable answer"), **silent}
+
+
+def _is_numbers(given: Any, kind: type[np.number[Any]]) -> bool:
+    """Whether this is a row of finite numbers, none below 0."""
+    if not isinstance(given, np.ndarray) or given.ndim != 1 or not np.issubdtype(given.dtype, kind):
+        return False
+    return bool(np.isfinite(given).all() and (given >= 0).all())
+
+
+def _is_state(given: Any) -> bool:
+    if not isinstance(given, ShardState) or not isinstance(given.statistics, SourceStatistics):
+        return False
+    counts = (given.live_sentences, given.live_entries, given.entries, given.statistics.sentences)
+    postings = given.statistics.postings
+    return (
+        isinstance(given.name, str)
+        and isinstance(given.manifest, Manifest)
+        and all(isinstance(each, int) and 0 <= each < 1 << 62 for each in counts)
+        and _is_numbers(postings, np.int64)
+        and len(postings) <= MAX_TOKENS
+    )
+
+
+def _is_candidates(given: Any, sources: int) -> bool:
+    if not isinstance(given, Candidates) or not isinstance(given.sources, dict):
+        return False
+    return all(
+        isinstance(row, tuple) and len(row) == sources and all(isinstance(each, float) and each >= 0 for each in row)
+        for row in (given.highest, given.reach)
+    )
 
 
 def _warn(silent: Sequence[str], meaning: str) -> None:

@@ -40,7 +40,7 @@ def attended(projected: Tensor, slots: Tensor, mask: Tensor, places: Tensor | No
     at = projected if places is None else places
     compiled(
         grid=(sentences, heads, 1),
-        block=(256, 1, 1),
+        block=(128, 1, 1),
         args=[
             projected.contiguous(),
             projected.shape[1] // dim,

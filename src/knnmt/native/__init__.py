@@ -51,12 +51,11 @@ def library() -> ctypes.CDLL | None:
 def load(build: str) -> ctypes.CDLL | None:
     """One of the builds; None if it is missing or was built from other sources."""
     try:
-        # It shares the OpenMP that PyTorch, imported above, has loaded.
         found = ctypes.CDLL(str(_HERE / f"knnmt-{build}.so"))
         found.knnmt_source.restype = ctypes.c_char_p
         if found.knnmt_source().decode() != source_digest():  # an old build may lack functions that are used below
             return None
-    except (OSError, AttributeError):  # not built, for another system, without that OpenMP, or another problem
+    except (OSError, AttributeError):  # not built, for another system, or another problem
         return None
     found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32

@@ -1,5 +1,5 @@
 // What a layer of the encoder and one of the decoder have in common: sums with norms, activation, and a team of threads that
-// takes turns at products, of which each computes some panels, and at what is done row by row.
+// shares products and what is done row by row.
 
 #pragma once
 
@@ -10,10 +10,6 @@
 #include "vectors.h"
 
 extern "C" {
-
-// Of the OpenMP that PyTorch has loaded: not every compiler has a header for it.
-int omp_get_thread_num();
-int omp_get_num_threads();
 
 struct Norm {
     const float* weight;  // (dim,), or null where there is no norm
@@ -131,15 +127,15 @@ struct Buffers {
           steps(floats + rows * (4 * shape.dim + wide_of(shape))) {}
 };
 
-// One thread's part in the work on rows. Whatever all must have done before begins with a barrier.
-struct Member {
+// A team's work on rows.
+struct Stack {
+    teams::Team& team;
     const Shape& shape;
     const Buffers& at;
     int64_t rows;
-    int thread = omp_get_thread_num(), threads = omp_get_num_threads();
     const int64_t dim = shape.dim;
 
-    Member(const Shape& shape, const Buffers& at, int64_t rows) : shape(shape), at(at), rows(rows) {}
+    Stack(teams::Team& team, const Shape& shape, const Buffers& at, int64_t rows) : team(team), shape(shape), at(at), rows(rows) {}
 
     products::Codes codes_for(const Matrix& matrix) const {
         return {at.codes, at.steps, products::code_stride(matrix.inputs)};
@@ -148,13 +144,11 @@ struct Member {
         products::prepare(matrix, codes_for(matrix), row, x);
     }
     template <typename Work>
-    void by_row(Work work) {
-#pragma omp barrier
-        for (int64_t row = rows * thread / threads; row < rows * (thread + 1) / threads; ++row) work(row);
+    void by_row(const Work& work) {
+        team.each(rows, work);
     }
     void multiply(const Matrix& matrix, const float* from, float* to) {
-#pragma omp barrier
-        products::multiply_share(matrix, rows, from, codes_for(matrix), to, thread, threads);
+        products::multiply(team, matrix, rows, from, codes_for(matrix), to);
     }
 
     const float* input() const { return shape.norm_first ? at.normed : at.x; }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "team.h"
 #include "vectors.h"
 
 extern "C" {
@@ -513,18 +514,14 @@ extern "C" {
 bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t sources, int32_t threads, const int32_t* tokens,
                   const int64_t* offsets, int64_t* chosen, float* covered) {
     std::atomic<bool> sound{true};
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
+    teams::Team team(threads);
+    team.share(sources, [&](int64_t i) {
         thread_local const auto own = std::make_unique<Chooser>();
         Chooser& chooser = *own;  // at a place of its own: one of the thread would be looked up at each access
         chooser.begin(*index, *choosing);
-#pragma omp for schedule(dynamic, 1)
-        for (int32_t i = 0; i < sources; ++i) {
-            const int32_t length = static_cast<int32_t>(offsets[i + 1] - offsets[i]);
-            if (!chooser.choose(tokens + offsets[i], length, chosen + static_cast<int64_t>(i) * choosing->count, covered + 2 * i))
-                sound = false;
-        }
-    }
+        const int32_t length = static_cast<int32_t>(offsets[i + 1] - offsets[i]);
+        if (!chooser.choose(tokens + offsets[i], length, chosen + i * choosing->count, covered + 2 * i)) sound = false;
+    });
     return sound;
 }
 
@@ -534,12 +531,12 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
 void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const Restated* restated, int32_t sources,
                        int32_t count, int32_t threads, const int64_t* chosen, const int64_t* offsets, int64_t* sizes,
                        int64_t* ids) {
-#pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
-    for (int32_t i = 0; i < sources; ++i) {
+    teams::Team team(threads);
+    team.share(sources, [&](int64_t i) {
         int64_t* end = ids ? ids + offsets[i] : nullptr;
         sizes[i] = 0;
         for (int32_t j = 0; j < count; ++j) {
-            const int64_t sentence = chosen[static_cast<int64_t>(i) * count + j];
+            const int64_t sentence = chosen[i * count + j];
             if (sentence < 0 || sentence >= index->sentences) continue;
             const HashOrder& own = same->orders[sentence >= same->orders[1].first ? 1 : 0];
             const uint64_t hash = own.hashes[sentence - own.first];
@@ -561,6 +558,6 @@ void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const 
             std::sort(ids + offsets[i], end);
             sizes[i] = std::unique(ids + offsets[i], end) - (ids + offsets[i]);
         }
-    }
+    });
 }
 }

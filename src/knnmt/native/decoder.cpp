@@ -55,10 +55,12 @@ namespace {
 // then its values, (dim,) each. It takes as many places at a time as a vector has numbers.
 struct Attention {
     int64_t heads, dim;
-    std::vector<const float*> seen;
-    std::vector<float> scores;
 
-    void operator()(const float* query, const float* places, const float* mask, int64_t count, float* result) {
+    void operator()(const float* query, const float* places, const float* mask, int64_t count, float* result) const {
+        thread_local std::vector<const float*> own_seen;
+        thread_local std::vector<float> own_scores;
+        auto& seen = own_seen;  // here, or they would be looked up at each access
+        auto& scores = own_scores;
         const int64_t stride = 2 * dim, each = dim / heads;
         seen.clear();
         for (int64_t i = 0; i < count; ++i)
@@ -111,15 +113,15 @@ struct Attention {
     }
 };
 
-// One thread's part in a step.
-struct Worker : Member {
+// The layers of a step.
+struct DecoderStack : Stack {
     const Decoder& decoder;
     const State& state;
     const NewToken* tokens;  // each has a row
-    Attention attention;
+    const Attention attention;
 
-    Worker(const Decoder& decoder, const State& state, const Buffers& at, const NewToken* tokens, int64_t rows)
-        : Member(decoder.shape, at, rows), decoder(decoder), state(state), tokens(tokens), attention{decoder.shape.heads, dim} {}
+    DecoderStack(teams::Team& team, const Decoder& decoder, const State& state, const Buffers& at, const NewToken* tokens, int64_t rows)
+        : Stack(team, decoder.shape, at, rows), decoder(decoder), state(state), tokens(tokens), attention{decoder.shape.heads, dim} {}
 
     // A new token's row, its place among the row's new tokens, its sentence, and its slot.
     int64_t row_of(int64_t token) const { return tokens[token].row; }
@@ -213,16 +215,14 @@ bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* new
     floats.resize(Buffers::floats(decoder->shape, rows));
     codes.resize(Buffers::bytes(decoder->shape, rows));
     const Buffers at(decoder->shape, rows, floats.data(), codes.data());
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        Worker worker(*decoder, *state, at, new_tokens, rows);
-        worker.embed_newest(newest);
-        for (int32_t i = 0; i < decoder->shape.layers; ++i) {
-            const Layer& layer = decoder->layer[i];
-            worker.self_attention(layer, state->slots + i * state->layer_stride);
-            worker.source_attention(layer, state->cross[i]);
-            worker.feed_forward(layer, i + 1 < decoder->shape.layers ? &layer + 1 : nullptr, representations);
-        }
+    teams::Team team(threads);
+    DecoderStack stack(team, *decoder, *state, at, new_tokens, rows);
+    stack.embed_newest(newest);
+    for (int32_t i = 0; i < decoder->shape.layers; ++i) {
+        const Layer& layer = decoder->layer[i];
+        stack.self_attention(layer, state->slots + i * state->layer_stride);
+        stack.source_attention(layer, state->cross[i]);
+        stack.feed_forward(layer, i + 1 < decoder->shape.layers ? &layer + 1 : nullptr, representations);
     }
     return true;
 }

@@ -62,14 +62,12 @@ struct Head {
     }
 };
 
-// One thread's part.
-struct Reader : Member {
+struct EncoderStack : Stack {
     const Encoder& encoder;
     const std::vector<int64_t>& firsts;  // rows of sentences, and after the last of them
-    Head head;
 
-    Reader(const Encoder& encoder, const Buffers& at, const std::vector<int64_t>& firsts)
-        : Member(encoder.shape, at, firsts.back()), encoder(encoder), firsts(firsts) {}
+    EncoderStack(teams::Team& team, const Encoder& encoder, const Buffers& at, const std::vector<int64_t>& firsts)
+        : Stack(team, encoder.shape, at, firsts.back()), encoder(encoder), firsts(firsts) {}
 
     void embed_tokens(const int64_t* tokens, const int64_t* places) {
         by_row([&](int64_t row) {
@@ -80,12 +78,12 @@ struct Reader : Member {
     void attention(const EncoderLayer& layer) {
         multiply(layer.attention_in, input(), at.wide);
         const int64_t heads = shape.heads, each = dim / heads, sentences = static_cast<int64_t>(firsts.size()) - 1;
-#pragma omp barrier
-        for (int64_t i = thread; i < sentences * heads; i += threads) {
+        team.share(sentences * heads, [&](int64_t i) {
+            thread_local Head head;
             const int64_t first = firsts[static_cast<size_t>(i / heads)], count = firsts[static_cast<size_t>(i / heads + 1)] - first;
             const int64_t at_head = i % heads * each;
             head(at.wide + first * 3 * dim + at_head, count, dim, each, at.attended + first * dim + at_head);
-        }
+        });
         if (layer.attention_out.digits)
             by_row([&](int64_t row) { prepare(layer.attention_out, row, at.attended + row * dim); });
         multiply(layer.attention_out, at.attended, at.block);
@@ -141,15 +139,13 @@ bool knnmt_encode(const Encoder* encoder, const int64_t* tokens, const int64_t* 
     const std::unique_ptr<float[]> floats(new float[Buffers::floats(shape, rows)]);
     const std::unique_ptr<uint8_t[]> codes(new uint8_t[Buffers::bytes(shape, rows)]);
     const Buffers at(shape, rows, floats.get(), codes.get());
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        Reader reader(*encoder, at, firsts);
-        reader.embed_tokens(tokens, places.data());
-        for (int32_t i = 0; i < shape.layers; ++i) {
-            const EncoderLayer& layer = encoder->layer[i];
-            reader.attention(layer);
-            reader.feed_forward(layer, i + 1 < shape.layers ? &layer + 1 : nullptr, to.data());
-        }
+    teams::Team team(threads);
+    EncoderStack stack(team, *encoder, at, firsts);
+    stack.embed_tokens(tokens, places.data());
+    for (int32_t i = 0; i < shape.layers; ++i) {
+        const EncoderLayer& layer = encoder->layer[i];
+        stack.attention(layer);
+        stack.feed_forward(layer, i + 1 < shape.layers ? &layer + 1 : nullptr, to.data());
     }
     return true;
 }
@@ -165,26 +161,20 @@ void knnmt_source_attention(const Matrix* matrices, int32_t count, const float* 
     const std::unique_ptr<uint8_t[]> bytes(new uint8_t[static_cast<size_t>(rows * 2 * stride)]);
     float *const x = floats.get(), *const y = x + rows * dim;
     const products::Codes codes{bytes.get(), y + rows * outputs, stride};
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        const int thread = omp_get_thread_num(), team = omp_get_num_threads();
-        const auto by_sentence = [&](auto work) {
-            for (int32_t i = thread; i < sentences; i += team) work(i, firsts[static_cast<size_t>(i)], lengths[i]);
-        };
-        by_sentence([&](int64_t sentence, int64_t first, int64_t length) {
-            std::copy_n(states + sentence * padded * dim, length * dim, x + first * dim);
-            for (int64_t row = first; row < first + length; ++row) products::prepare(*matrices, codes, row, x + row * dim);
+    teams::Team team(threads);
+    team.each(sentences, [&](int64_t sentence) {
+        const int64_t first = firsts[static_cast<size_t>(sentence)], length = lengths[sentence];
+        std::copy_n(states + sentence * padded * dim, length * dim, x + first * dim);
+        for (int64_t row = first; row < first + length; ++row) products::prepare(*matrices, codes, row, x + row * dim);
+    });
+    for (int32_t i = 0; i < count; ++i) {
+        products::multiply(team, matrices[i], rows, x, codes, y);
+        team.each(sentences, [&](int64_t sentence) {
+            const int64_t length = lengths[sentence];
+            float* const to = results[i] + sentence * padded * outputs;
+            std::copy_n(y + firsts[static_cast<size_t>(sentence)] * outputs, length * outputs, to);
+            std::fill(to + length * outputs, to + padded * outputs, 0.0f);
         });
-        for (int32_t i = 0; i < count; ++i) {
-#pragma omp barrier
-            products::multiply_share(matrices[i], rows, x, codes, y, thread, team);
-#pragma omp barrier
-            by_sentence([&](int64_t sentence, int64_t first, int64_t length) {
-                float* const to = results[i] + sentence * padded * outputs;
-                std::copy_n(y + first * outputs, length * outputs, to);
-                std::fill(to + length * outputs, to + padded * outputs, 0.0f);
-            });
-        }
     }
 }
 }

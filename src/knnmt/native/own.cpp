@@ -188,7 +188,8 @@ void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* qu
     codes.resize(static_cast<size_t>(rows * stride));
     const products::Codes coded{codes.data(), steps.data(), stride};
     for (int64_t row = 0; row < rows; ++row) products::prepare(matrix, coded, row, queries + row * dimensions);
-    products::multiply_share(matrix, rows, nullptr, coded, scores.data(), 0, 1);
+    teams::Team alone(1);
+    products::multiply(alone, matrix, rows, nullptr, coded, scores.data());
     for (int64_t row = 0; row < rows; ++row) {
         using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
         using Signed = int8_t __attribute__((vector_size(FLOATS)));
@@ -214,17 +215,16 @@ void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* qu
 }
 
 // For the rows of each sentence, `width` of them, the k nearest of its entries, as search_rows has it.
-void search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads, const float* queries,
+void search(teams::Team& team, const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, const float* queries,
             float* distances_sq, int64_t* places) {
     // Few sentences are shared by their rows: their keys are then read more than once, but near enough to be read fast.
-    const int32_t shares = count >= threads ? 1 : std::min(threads, width);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
-    for (int32_t piece = 0; piece < count * shares; ++piece) {
+    const int64_t shares = count >= team.threads() ? 1 : std::min<int64_t>(team.threads(), width);
+    team.share(static_cast<int64_t>(count) * shares, [&](int64_t piece) {
         const OwnEntries& own = sentences[piece / shares];
         const int64_t share = piece % shares, begin = width * share / shares, end = width * (share + 1) / shares;
-        const int64_t first = static_cast<int64_t>(piece / shares) * width + begin;
+        const int64_t first = piece / shares * width + begin;
         search_rows(own, end - begin, k, queries + first * own.dimensions, distances_sq + first * k, places + first * k);
-    }
+    });
 }
 
 // An entry that votes on what comes next.
@@ -254,17 +254,15 @@ void knnmt_own_prepare(OwnEntries* sentences, int32_t count, int32_t threads) {
     std::vector<std::pair<int32_t, int64_t>> work;  // a sentence, and the first of some panels
     for (int32_t number = 0; number < count; ++number)
         for (int64_t panel = 0; panel < panels_of(sentences[number]); panel += TOGETHER) work.emplace_back(number, panel);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        std::vector<float> scratch;
-#pragma omp for schedule(dynamic, 1)
-        for (size_t i = 0; i < work.size(); ++i) {
-            const OwnEntries& own = sentences[work[i].first];
-            scratch.resize(static_cast<size_t>(stride_of(own)));
-            const int64_t last = std::min(work[i].second + TOGETHER, panels_of(own));
-            for (int64_t key = work[i].second * FLOATS; key < last * FLOATS; ++key) put_into_panel(own, key, scratch.data());
-        }
-    }
+    teams::Team team(threads);
+    team.share(static_cast<int64_t>(work.size()), [&](int64_t i) {
+        thread_local std::vector<float> scratch;
+        const auto [sentence, first] = work[static_cast<size_t>(i)];
+        const OwnEntries& own = sentences[sentence];
+        scratch.resize(static_cast<size_t>(stride_of(own)));
+        const int64_t last = std::min(first + TOGETHER, panels_of(own));
+        for (int64_t key = first * FLOATS; key < last * FLOATS; ++key) put_into_panel(own, key, scratch.data());
+    });
     for (OwnEntries* own = sentences; own < sentences + count; ++own) {
         const auto lowest = std::min_element(own->bias, own->bias + own->count);
         own->longest = own->count ? std::sqrt(-2 * *lowest) : 0;
@@ -276,7 +274,8 @@ void knnmt_own_prepare(OwnEntries* sentences, int32_t count, int32_t threads) {
 // distances_sq and ids (sentences * width, k), nearest first, infinite and -1 where there are no more.
 void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads,
                       const float* queries, float* distances_sq, int64_t* ids) {
-    search(sentences, count, width, k, threads, queries, distances_sq, ids);
+    teams::Team team(threads);
+    search(team, sentences, count, width, k, queries, distances_sq, ids);
     for (int64_t number = 0; number < count; ++number)
         put_ids(sentences[number], static_cast<int64_t>(width) * k, ids + number * width * k);
 }
@@ -291,17 +290,17 @@ bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t
     places.resize(static_cast<size_t>(rows * k));
     float* found_sq = distances_sq.data();
     int64_t* found = places.data();
-    search(sentences, count, width, mixing->k, threads, queries, found_sq, found);
+    teams::Team team(threads);
+    search(team, sentences, count, width, mixing->k, queries, found_sq, found);
     std::atomic<bool> sound{true};
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && count > threads)
-    for (int32_t number = 0; number < count; ++number) {
+    team.each(count, [&](int64_t number) {
         const OwnEntries& own = sentences[number];
-        const int64_t first = static_cast<int64_t>(number) * width;
+        const int64_t first = number * width;
         if (!knnmt_mix(&mixing->mixture, 1, width, mixing->k, own.count, mixing->vocabulary, stride, found_sq + first * k,
                        found + first * k, own.values, own.counts, sums + number, steps + number, scores + first * stride,
                        offsets + first))
             sound = false;
-    }
+    });
     return sound;
 }
 
@@ -331,12 +330,12 @@ bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences,
     float* const found_sq = distances_sq.data();
     const Piece* const work = pieces.data();
     const int64_t some = static_cast<int64_t>(pieces.size());
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
-    for (int64_t i = 0; i < some; ++i) {
+    teams::Team team(threads);
+    team.share(some, [&](int64_t i) {
         const Piece piece = work[i];
         const OwnEntries& own = sentences[piece.sentence];
         search_rows(own, piece.rows, mixing->k, queries + piece.first * own.dimensions, found_sq + piece.first * k, places + piece.first * k);
-    }
+    });
     int64_t row = 0;
     for (int32_t number = 0; number < count; ++number) {
         const OwnEntries& own = sentences[number];

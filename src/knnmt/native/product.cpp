@@ -262,7 +262,7 @@ void multiply8_panels(const Matrix& matrix, int64_t panel, int64_t rows, const C
     for (; row < rows; row += each) multiply8_rows<digits, panels, Fetch::NOTHING>(rows - row, matrix, panel, x, row, y, next);
 }
 
-// ---- A thread's share -----------------------------------------------------------------------------------------------
+// ---- Parts of a product ---------------------------------------------------------------------------------------------
 
 // `work` on the panels before `last`: `most` at once, for those fill the registers, and towards the end fewer, but rather
 // twice two than three and one alone.
@@ -274,20 +274,11 @@ void by_panels(int64_t panel, int64_t last, Work work) {
         if (panel < last) by_panels<most - 1>(panel, last, work);
 }
 
-}  // namespace
+constexpr int64_t PART = 1 << 16;      // weights that a few rows are multiplied with in some microseconds
+constexpr int64_t MOST_PARTS = 16;     // for each thread
 
-namespace products {
-
-int32_t offset() { return OFFSET; }
-
-void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
-    if (matrix.digits == 1) put_into_codes<1>(into, row, x, matrix.inputs);
-    if (matrix.digits == 2) put_into_codes<2>(into, row, x, matrix.inputs);
-}
-
-void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y, int thread, int threads) {
-    const int64_t panels = (matrix.outputs + FLOATS - 1) / FLOATS;
-    const int64_t first = panels * thread / threads, last = panels * (thread + 1) / threads;
+// The panels from `first` to before `last`, for all rows.
+void multiply_part(const Matrix& matrix, int64_t first, int64_t last, int64_t rows, const float* x, const Codes& codes, float* y) {
     if (matrix.digits == 0)
         for (int64_t row = 0; row < rows; row += MOST_ROWS) {
             const int64_t some = std::min(MOST_ROWS, rows - row);
@@ -306,6 +297,28 @@ void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Co
         by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<2, count>(matrix, at, rows, codes, y); });
 }
 
+}  // namespace
+
+namespace products {
+
+int32_t offset() { return OFFSET; }
+
+void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
+    if (matrix.digits == 1) put_into_codes<1>(into, row, x, matrix.inputs);
+    if (matrix.digits == 2) put_into_codes<2>(into, row, x, matrix.inputs);
+}
+
+void multiply(teams::Team& team, const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y) {
+    const int64_t panels = (matrix.outputs + FLOATS - 1) / FLOATS, together = matrix.digits ? PANELS8 : PANELS;
+    const int64_t groups = (panels + together - 1) / together;  // that are worked on at once
+    const int64_t turns = (rows + ROWS - 1) / ROWS * matrix.inputs * matrix.outputs / PART;
+    const int64_t parts = team.threads() > 1 ? std::min(groups, std::clamp(turns, team.threads(), MOST_PARTS * team.threads())) : 1;
+    team.share(parts, [&](int64_t part) {
+        const int64_t first = groups * part / parts * together, last = groups * (part + 1) / parts * together;
+        multiply_part(matrix, first, std::min(last, panels), rows, x, codes, y);
+    });
+}
+
 void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64_t rows, const float* x, int64_t x_stride, float* y,
                      int64_t y_stride) {
     const Matrix matrix{0, 0, inputs, outputs, panels, nullptr, nullptr, nullptr};
@@ -314,13 +327,11 @@ void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64
     });
 }
 
-void multiply(const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
+void multiply(teams::Team& team, const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int64_t rows) {
     const int64_t stride = code_stride(matrix.inputs);
     const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix.digits * stride), stride};
-#pragma omp for schedule(static)
-    for (int32_t row = 0; row < rows; ++row) prepare(matrix, codes, row, x + row * matrix.inputs);
-#pragma omp for schedule(static, 1)
-    for (int thread = 0; thread < threads; ++thread) multiply_share(matrix, rows, x, codes, y, thread, threads);
+    if (matrix.digits) team.each(rows, [&](int64_t row) { prepare(matrix, codes, row, x + row * matrix.inputs); });
+    multiply(team, matrix, rows, x, codes, y);
 }
 
 }  // namespace products
@@ -334,7 +345,7 @@ int32_t knnmt_offset() { return OFFSET; }
 // x (rows, inputs); y (rows, outputs) is written. `scratch` of int8 weights: (rows, digits, inputs in fours) bytes, then
 // (rows,) numbers of 4 bytes.
 void knnmt_product(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    products::multiply(*matrix, x, y, scratch, rows, threads);
+    teams::Team team(threads);
+    products::multiply(team, *matrix, x, y, scratch, rows);
 }
 }

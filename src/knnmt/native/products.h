@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "team.h"
+
 extern "C" {
 
 struct Matrix {
@@ -40,14 +42,14 @@ int32_t offset();
 // A row for a product, where the weights are in int8.
 void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x);
 
-// y (rows, outputs) of rows x (rows, inputs), or of the same in int8 where the weights are: the panels of one of `threads`.
-void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y, int thread, int threads);
+// y (rows, outputs) of rows x (rows, inputs), or of the same in int8 where the weights are.
+void multiply(teams::Team& team, const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y);
 
 // The same on one thread, of a few rows with panels of float32, where rows begin x_stride and y_stride numbers after one another.
 void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64_t rows, const float* x, int64_t x_stride, float* y,
                      int64_t y_stride);
 
-// Both for all rows, as knnmt_product: called by every thread of a team of `threads`, which share the work.
-void multiply(const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads);
+// Both for all rows, as knnmt_product.
+void multiply(teams::Team& team, const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int64_t rows);
 
 }  // namespace products

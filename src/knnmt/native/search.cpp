@@ -4,8 +4,7 @@
 // keys are the store's own, in its memory maps. FAISS and PyTorch take a dozen calls for the same. Here rows that look
 // into one list, as the beams of a sentence do, read it one after the other while it is in the cache.
 //
-// Only plain C types cross the border, so that one build serves every Python. The threads are those of the OpenMP that
-// PyTorch has loaded: this is compiled for OpenMP, but linked with none.
+// Only plain C types cross the border, so that one build serves every Python.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "team.h"
 #include "vectors.h"
 
 extern "C" {
@@ -233,11 +233,11 @@ void knnmt_search(const Lists* lists, const Keys* keys, const Limits* limits, in
     const int64_t table_bytes = static_cast<int64_t>(lists->parts) * ENTRIES;
     const int64_t k = limits->k;
 
-#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
-    for (int thread = 0; thread < threads; ++thread) {
-        // Neighbouring rows, for those are the beams of a sentence.
-        const int64_t begin = static_cast<int64_t>(rows) * thread / threads;
-        const int64_t count = static_cast<int64_t>(rows) * (thread + 1) / threads - begin;
+    // Neighbouring rows, for those are the beams of a sentence, and only one part for each thread: rows of a part share lists.
+    const int64_t parts = std::max(threads, 1);
+    teams::Team team(threads);
+    team.share(parts, [&](int64_t part) {
+        const int64_t begin = rows * part / parts, count = rows * (part + 1) / parts - begin;
         std::vector<std::pair<int32_t, int64_t>> visits;  // list and row
         std::vector<std::pair<float, int32_t>> chosen;
         std::vector<float> exact;
@@ -264,6 +264,6 @@ void knnmt_search(const Lists* lists, const Keys* keys, const Limits* limits, in
             const auto measured = keys->halves ? measure<uint16_t> : measure<float>;
             measured(*keys, limits->k, queries + global * keys->dimensions, mine.found, distances_sq + global * k, ids + global * k);
         }
-    }
+    });
 }
 }

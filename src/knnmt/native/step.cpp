@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mixing.h"
+#include "team.h"
 #include "vectors.h"
 
 extern "C" {
@@ -70,9 +71,9 @@ int32_t knnmt_cache_look(const Cache* cache, int32_t scopes, int32_t rows_each, 
     const int64_t dim = cache->dimensions, k = cache->k;
     const float infinity = std::numeric_limits<float>::infinity();
     const float beyond = std::nextafter(cache->threshold * cache->threshold, infinity);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int32_t scope = 0; scope < scopes; ++scope) {
-        const int64_t begin = static_cast<int64_t>(scope) * rows_each, first = static_cast<int64_t>(scope) * cache->capacity;
+    teams::Team team(threads);
+    team.each(scopes, [&](int64_t scope) {
+        const int64_t begin = scope * rows_each, first = scope * cache->capacity;
         const int64_t used = std::min<int64_t>(cache->written[scope], cache->capacity);
         std::vector<std::pair<float, int64_t>> nearest(static_cast<size_t>(rows_each), {beyond, -1});
         for (int64_t state = first; state < first + used; ++state)  // each is read once for all rows
@@ -89,7 +90,7 @@ int32_t knnmt_cache_look(const Cache* cache, int32_t scopes, int32_t rows_each, 
             std::copy_n(cache->distances_sq + place * k, k, distances_sq + row * k);
             std::copy_n(cache->ids + place * k, k, ids + row * k);
         }
-    }
+    });
     int32_t missed = 0;
     for (int64_t row = 0; row < static_cast<int64_t>(scopes) * rows_each; ++row)
         if (distances[row] == infinity) misses[missed++] = row;

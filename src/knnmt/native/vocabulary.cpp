@@ -9,8 +9,6 @@
 #include "products.h"
 #include "vectors.h"
 
-using products::Codes;
-
 namespace {
 
 // Whatever is beyond the last is read as `beyond`.
@@ -78,12 +76,9 @@ extern "C" {
 
 // As knnmt_product, and then y of each row less the logarithm of the sum of its exponentials.
 void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        products::multiply(*matrix, x, y, scratch, rows, threads);
-#pragma omp for schedule(static)
-        for (int32_t row = 0; row < rows; ++row) log_softmax(y + row * matrix->outputs, matrix->outputs);
-    }
+    teams::Team team(threads);
+    products::multiply(team, *matrix, x, y, scratch, rows);
+    team.each(rows, [&](int64_t row) { log_softmax(y + row * matrix->outputs, matrix->outputs); });
 }
 
 // The `count` best of the sums of scores (sentences, width) and log_probabilities (sentences, width, vocabulary), best
@@ -91,11 +86,11 @@ void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uin
 // Where there are not as many, -inf at the first place.
 void knnmt_best(const float* scores, const float* log_probabilities, float* best, int64_t* places, int32_t sentences,
                 int32_t width, int64_t vocabulary, int32_t count, int32_t threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int32_t sentence = 0; sentence < sentences; ++sentence) {
+    teams::Team team(threads);
+    team.each(sentences, [&](int64_t sentence) {
         Best mine{static_cast<size_t>(count)};
         for (int64_t w = 0; w < width; ++w) {
-            const int64_t at = static_cast<int64_t>(sentence) * width + w;
+            const int64_t at = sentence * width + w;
             const float score = scores[at];
             const float* row = log_probabilities + at * vocabulary;
             for (int64_t i = 0; i < vocabulary; i += TOGETHER) {
@@ -111,6 +106,6 @@ void knnmt_best(const float* scores, const float* log_probabilities, float* best
             best[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].first;
             places[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].second;
         }
-    }
+    });
 }
 }

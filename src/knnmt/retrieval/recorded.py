@@ -194,7 +194,7 @@ class RecordedSteps:
             assert compiled is not None  # noqa: S101 - `chooses_in_one` has checked this
             compiled(
                 grid=(sentences * turns, 1, 1),
-                block=(512, 1, 1),
+                block=(256, 1, 1),
                 args=[
                     scores.contiguous(),
                     vocabulary,

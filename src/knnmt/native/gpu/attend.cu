@@ -12,16 +12,16 @@
 
 #include "stored.h"
 
-constexpr int THREADS = 256, WARPS = THREADS / 32, LANES = HEAD_DIM / CHUNK, AT_ONCE = THREADS / LANES;
-constexpr int SUMS = WARPS * HEAD_DIM, WIDTH = SUMS > THREADS ? SUMS : THREADS;
+constexpr int THREADS = 128, WARPS = THREADS / 32, LANES = HEAD_DIM / CHUNK, AT_ONCE = THREADS / LANES;
 constexpr unsigned ALL = 0xffffffffu;
 
-extern "C" __global__ void __launch_bounds__(256) knnmt_attend(const Number* projected, int parts, int rows, int heads,
+extern "C" __global__ void __launch_bounds__(128) knnmt_attend(const Number* projected, int parts, int rows, int heads,
                                                                Number* slots, int slots_stride, int seen,
                                                                const long long* at, int at_stride, const Number* mask,
                                                                int mask_stride, int mask_row, Number* attended) {
     __shared__ __align__(16) float queries[ROWS][HEAD_DIM];
-    __shared__ float weights[ROWS][WIDTH];  // of a tile; at the end the sums of each warp
+    __shared__ float weights[ROWS][THREADS];  // of a tile
+    __shared__ float parts_of_sum[WARPS][ROWS][HEAD_DIM];
     __shared__ float largest[ROWS], sums[ROWS], shrinks[ROWS];
     const int sentence = blockIdx.x, head = blockIdx.y, thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int dim = heads * HEAD_DIM, of_head = head * HEAD_DIM;
@@ -70,13 +70,11 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_attend(const Number* pro
             for (int place = 0; place < HEAD_DIM; place += CHUNK) {
                 const Chunk some = key[place / CHUNK];
 #pragma unroll
-                for (int i = 0; i < CHUNK; i += 4)
+                for (int i = 0; i < CHUNK; ++i) {
+                    const float number = read(some.numbers[i]);
 #pragma unroll
-                    for (int row = 0; row < ROWS; ++row) {
-                        const float4 asked = *(const float4*)&queries[row][place + i];
-                        scores[row] += asked.x * read(some.numbers[i]) + asked.y * read(some.numbers[i + 1]) +
-                                       asked.z * read(some.numbers[i + 2]) + asked.w * read(some.numbers[i + 3]);
-                    }
+                    for (int row = 0; row < ROWS; ++row) scores[row] += queries[row][place + i] * number;
+                }
             }
         }
 #pragma unroll
@@ -131,14 +129,14 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_attend(const Number* pro
             float sum = found[row][i];
 #pragma unroll
             for (int apart = 16; apart >= LANES; apart /= 2) sum += __shfl_xor_sync(ALL, sum, apart);
-            if (lane < LANES) weights[row][warp * HEAD_DIM + chunk * CHUNK + i] = sum;
+            if (lane < LANES) parts_of_sum[warp][row][chunk * CHUNK + i] = sum;
         }
     __syncthreads();
     for (int i = thread; i < rows * HEAD_DIM; i += THREADS) {
         const int row = i / HEAD_DIM, place = i % HEAD_DIM;
         float sum = 0.0f;
 #pragma unroll
-        for (int each = 0; each < WARPS; ++each) sum += weights[row][each * HEAD_DIM + place];
+        for (int each = 0; each < WARPS; ++each) sum += parts_of_sum[each][row][place];
         sum = sums[row] > 0.0f ? sum / sums[row] : 0.0f;
         write(attended + ((long long)sentence * rows + row) * dim + of_head + place, sum);
     }

@@ -8,7 +8,7 @@
 #include "stored.h"
 #include "mixture.h"
 
-constexpr int THREADS = 512, MOST = 1024;  // neighbours of a row
+constexpr int THREADS = 256, MOST = 1024;  // neighbours of a row
 
 struct Choice {
     float score;
@@ -29,13 +29,7 @@ __device__ Choice best_of_warp(Choice mine) {
     return mine;
 }
 
-// The sum of two sums of exponentials, each relative to the exponential of its `most`, relative to that of the larger one
-__device__ float sum_of(float most, float total, float other_most, float other) {
-    const float larger = fmaxf(most, other_most), infinity = __uint_as_float(0x7f800000u);
-    return (most > -infinity ? total * expf(most - larger) : total) + (other_most > -infinity ? other * expf(other_most - larger) : other);
-}
-
-extern "C" __global__ void __launch_bounds__(512) knnmt_best(
+extern "C" __global__ void __launch_bounds__(256) knnmt_best(
     const Number* scores, int vocabulary, const long long* forbidden, int forbidden_count, int end, int min_tokens,
     const long long* generated, const float* mixture, int turns, int k, const float* distances_sq, const long long* ids,
     int entries, const int* values, const float* counts, int use_counts, const float* sums, const float* steps,
@@ -48,57 +42,52 @@ extern "C" __global__ void __launch_bounds__(512) knnmt_best(
     const float infinity = __uint_as_float(0x7f800000u);
     const Number* mine = scores + (long long)row * vocabulary;
     const bool early = generated[sentence] + row % turns < min_tokens;
-    const auto allowed = [=](int token) {
-        for (int each = 0; each < forbidden_count; ++each)
-            if (forbidden[each] == token) return false;
-        return !(early && token == end);
-    };
-    const int whole = vocabulary % CHUNK ? 0 : vocabulary / CHUNK;  // chunks, if rows begin where chunks do
+    // Twice over all scores: the largest, then the sum. Chunks are read if rows begin where chunks do.
+    const int whole = vocabulary % CHUNK ? 0 : vocabulary / CHUNK;
     Choice choice = {-infinity, vocabulary};
-    float most = -infinity, total = 0.0f;  // total: the sum of exponentials, relative to that of the largest
+    float most = -infinity;
     for (int i = thread; i < whole; i += THREADS) {
         const Chunk some = ((const Chunk*)mine)[i];
-        float numbers[CHUNK], largest_here = most;
-#pragma unroll
-        for (int j = 0; j < CHUNK; ++j) largest_here = fmaxf(largest_here, numbers[j] = read(some.numbers[j]));
-        if (largest_here > most) {
-            total *= expf(most - largest_here);
-            most = largest_here;
-        }
 #pragma unroll
         for (int j = 0; j < CHUNK; ++j) {
-            if (numbers[j] > -infinity || numbers[j] != numbers[j]) total += expf(numbers[j] - most);
-            if (numbers[j] > choice.score && allowed(i * CHUNK + j)) choice = {numbers[j], i * CHUNK + j};
+            const Choice other = {read(some.numbers[j]), i * CHUNK + j};
+            most = fmaxf(most, other.score);
+            bool allowed = other.score > choice.score && !(early && other.token == end);
+            for (int each = 0; allowed && each < forbidden_count; ++each) allowed = forbidden[each] != other.token;
+            if (allowed) choice = other;
         }
     }
     for (int i = whole * CHUNK + thread; i < vocabulary; i += THREADS) {
-        const float number = read(mine[i]), larger = fmaxf(most, number);
-        if (larger > most) {
-            total *= expf(most - larger);
-            most = larger;
-        }
-        if (number > -infinity || number != number) total += expf(number - most);
-        if (number > choice.score && allowed(i)) choice = {number, i};
+        const Choice other = {read(mine[i]), i};
+        most = fmaxf(most, other.score);
+        bool allowed = other.score > choice.score && !(early && other.token == end);
+        for (int each = 0; allowed && each < forbidden_count; ++each) allowed = forbidden[each] != other.token;
+        if (allowed) choice = other;
     }
     choice = best_of_warp(choice);
-    for (int apart = 16; apart; apart /= 2) {
-        const float other = __shfl_xor_sync(WARP, most, apart), its = __shfl_xor_sync(WARP, total, apart);
-        total = sum_of(most, total, other, its);
-        most = fmaxf(most, other);
-    }
+    for (int apart = 16; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(WARP, most, apart));
     if (lane == 0) {
         bests[warp] = choice;
         largest[warp] = most;
-        totals[warp] = total;
     }
     __syncthreads();
-    if (warp) return;
-    most = -infinity;
     for (int i = 0; i < THREADS / 32; ++i) {
         choice = better(choice, bests[i]);
-        total = i ? sum_of(most, total, largest[i], totals[i]) : totals[0];
         most = fmaxf(most, largest[i]);
     }
+    float total = 0.0f;
+    for (int i = thread; i < whole; i += THREADS) {
+        const Chunk some = ((const Chunk*)mine)[i];
+#pragma unroll
+        for (int j = 0; j < CHUNK; ++j) total += expf(read(some.numbers[j]) - most);
+    }
+    for (int i = whole * CHUNK + thread; i < vocabulary; i += THREADS) total += expf(read(mine[i]) - most);
+    for (int apart = 16; apart; apart /= 2) total += __shfl_xor_sync(WARP, total, apart);
+    if (lane == 0) totals[warp] = total;
+    __syncthreads();
+    if (warp) return;
+    total = 0.0f;
+    for (int i = 0; i < THREADS / 32; ++i) total += totals[i];
     const float log_total = logf(total);
 
     float sum = sums[sentence], count = steps[sentence];
@@ -117,8 +106,9 @@ extern "C" __global__ void __launch_bounds__(512) knnmt_best(
     choice.score = choice.token < vocabulary ? choice.score - most - log_total : -infinity;
     if (!isinf(log_share))
         for (int i = lane; i < k; i += 32) {
-            const bool possible = of[i] >= 0 && of[i] < vocabulary && allowed(of[i]);
-            const float weight = possible ? weight_of_token(weights, of, k, i) : 0.0f;
+            bool allowed = of[i] >= 0 && of[i] < vocabulary && !(early && of[i] == end);
+            for (int each = 0; allowed && each < forbidden_count; ++each) allowed = forbidden[each] != of[i];
+            const float weight = allowed ? weight_of_token(weights, of, k, i) : 0.0f;
             if (!(weight > 0.0f)) continue;
             const Choice other = {log_add(read(mine[of[i]]) - most - log_total, log_share + logf(weight)), of[i]};
             choice = better(choice, other);
