@@ -200,6 +200,27 @@ def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
     assert not any(map(of_shards, back))
 
 
+def test_a_shard_that_is_not_there_is_left_out_until_it_is(
+    tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for seed, path in enumerate(paths):
+        Datastore.build(path, made_pairs(30, seed), tiny, make_index=False)
+    shard_set(paths, tmp_path / "set", model=tiny)
+    whole = Translator(tiny_checkpoint, device="cpu").translate("ab cd", datastore=tmp_path / "set", settings=SETTINGS)
+    paths[1].rename(tmp_path / "away")
+    with pytest.warns(ShardWarning, match=r"b could not answer \(.*there is no datastore"):
+        translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "set")
+    with pytest.warns(ShardWarning, match="left out"):
+        found = translator.translate("ab cd", settings=SETTINGS)
+    assert len(of_shards(found)) == 1
+    with pytest.raises(DatastoreError, match="there is no datastore"):
+        shard_set(paths, tmp_path / "other", model=tiny)
+    (tmp_path / "away").rename(paths[1])
+    back = translator.translate("ab cd", settings=SETTINGS)
+    assert (back.text, back.score, of_shards(back)) == (whole.text, whole.score, [])
+
+
 def test_a_shard_that_never_answers_is_not_waited_for_each_time(
     shards: list[Path], merged: Datastore, tiny: TransformerEngine, failing: list[Failing]
 ) -> None:

@@ -55,6 +55,7 @@ def test_fidelity_is_that_of_distributions_written_out(tmp_path: Path, tiny: Tra
     searched = with_probes(published, 2).snapshot
     assert searched.index.approximate is not None
     assert searched.index.approximate.settings.probes == 2
+    assert searched.number != published.snapshot.number  # steps that were recorded for the one must not serve the other
     assert published.snapshot.index.approximate.settings.probes == 32  # the store itself is as it was
     for query in queries:
         shares: list[dict[int, float]] = []

@@ -207,7 +207,7 @@ def test_comet_scores_the_main_rows_once(
     _, output, _ = made
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
-    for asked_for in (22, 0):  # of two domains base, fast, three by segment, three rows a block; then what was kept
+    for asked_for in (20, 0):  # of two domains base, fast, two by segment, three rows a block; then from what was kept
         comet = Counting()
         report = write_report(elsewhere, comet=comet).read_text(encoding="utf-8")  # type: ignore[arg-type]
         assert comet.asked == asked_for

@@ -163,16 +163,17 @@ class _State:
 
 
 class LocalShard:
-    """A shard of this process."""
+    """A shard of this process, opened by the first question that finds it there."""
 
     def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self._open = OpenShard(path)
+        self.name, self._path = str(path), path
+        self._open: OpenShard | None = None
 
     def ask(self, what: str, *given: Any) -> Future[Any]:
         """As in `Shard`; the answer is there at once."""
         future: Future[Any] = Future()
         try:
+            self._open = self._open or OpenShard(self._path)
             future.set_result(getattr(self._open, what)(*given))
         except Exception as error:  # whatever the error is, this shard cannot answer
             future.set_exception(error)

@@ -82,7 +82,7 @@ def with_probes(opened: OpenStore, probes: int) -> OpenStore:
         return opened
     searched = index.approximate.at(index.entries, SearchSettings(probes, index.approximate.settings.candidates))
     found = copy.copy(opened)
-    found.snapshot = replace(opened.snapshot, index=replace(index, approximate=searched))
+    found.snapshot = opened.snapshot.searched_by(replace(index, approximate=searched))
     return found
 
 

@@ -126,6 +126,7 @@ def _parts(output: Path, results: Results, tables: Tables, plots: list[str]) -> 
         (f"Adaptive retrieval, {_ALL_SEARCHES}", tables.adaptive_searches()),
         ("Cache, BLEU", tables.cache()),
         (f"Cache, {_SEARCHES}", tables.cache_searches()),
+        ("Cache, translations that ran to the limit of 200 tokens", tables.cache_cut()),
         ("Cache, distance between a hit and the state whose search it uses", tables.borrowed()),
     ):
         yield from _table(title, lines)

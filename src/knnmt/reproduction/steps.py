@@ -143,7 +143,7 @@ class DomainSteps:
             index = StoreIndex(store).snapshot
             assert index.approximate is not None, "the index comes before"  # noqa: S101
             index = replace(index, approximate=DecodedLists.of(index.approximate, device))
-            opened.snapshot = replace(opened.snapshot, index=index)
+            opened.snapshot = opened.snapshot.searched_by(index)
         return opened
 
     def _opened_for(self, row: Row) -> OpenStore:

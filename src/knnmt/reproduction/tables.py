@@ -161,6 +161,14 @@ class Tables:
         """BLEU with caches, as published and without each of its two differences from ours."""
         return self._of_blocks([], lambda block: ["knn", *self._caches(block)], self._bleu)
 
+    def cache_cut(self) -> Lines:
+        """How many translations found no end."""
+
+        def line(name: str) -> list[str]:
+            return self._line(name, lambda each: each.record["cut"], {}, 1)
+
+        return self._of_blocks([], lambda block: ["knn", *self._caches(block)], line)
+
     def _caches(self, block: str) -> list[str]:
         all_caches = [name.partition("/")[2] for name in self._names if name.startswith(f"{block}/cache-")]
         return sorted(all_caches, key=lambda name: (float(name.split("-")[1]), len(name)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
 from threading import Lock
@@ -86,6 +86,10 @@ class Snapshot:
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
         entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
         return f"store:{self.datastore.path.name}|{entries}|index:{self.index.signature}"
+
+    def searched_by(self, index: IndexSnapshot) -> Snapshot:
+        """The same with another search, as a snapshot of its own: steps on a GPU are recorded for one snapshot."""
+        return replace(self, number=next(_numbers), index=index)
 
     def project(self, representations: Tensor) -> Tensor:
         """Decoder states, (rows, dim), in the space of this store's keys."""

@@ -1,0 +1,58 @@
+"""Caches are compared at the nearest share of searches, over the same sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.evaluation.scoring import Score, Scores, resampled_scores
+from knnmt.reproduction.choices import choices
+from knnmt.reproduction.results import Results, RowResult
+from knnmt.reproduction.texts import DomainText
+
+REFERENCES = ["The cat sat on the mat today.", "A dog ran over the green hill.", "We all went home in the rain."]
+WORSE = ["The cat sat on the mat.", "A dog ran on the green hill.", "We went home."]
+SHARES = {  # of two domains, in percent: only averages decide
+    "A/knn": (100, 100),
+    "A/cache-8": (52, 48),
+    "A/cache-12": (40, 30),
+    "A/cache-8-misses": (60, 56),
+    "A/cache-12-misses": (50, 44),
+    "A/cache-16-misses": (33, 39),
+}
+
+
+def result(name: str, searched: int) -> RowResult:
+    hypotheses = WORSE if name == "A/cache-12" else REFERENCES
+    record: dict[str, Any] = {"row": name, "hypotheses": hypotheses, "searches": {"rows": 100, "searches": searched}}
+    return RowResult(record, Scores(Score(0.0, ""), Score(0.0, "")), None)
+
+
+@pytest.fixture
+def results() -> Results:
+    text = DomainText([], [SegmentPair("", target, "") for target in REFERENCES], "test", 0)
+    rows = {
+        (domain, name): result(name, shares[place])
+        for name, shares in SHARES.items()
+        for place, domain in enumerate(("one", "two"))
+    }
+    return Results(("one", "two"), rows, {}, {"one": text, "two": text}, {}, {"target language": "en"})
+
+
+def test_kept_hits_are_compared_at_the_nearest_share(results: Results) -> None:
+    lines = {line[0]: line[1:] for line in choices(results) if line[0].startswith("hits kept")}
+    assert list(lines) == [
+        "hits kept, τ = 8 (50.0 % of steps search), instead of misses only, τ = 12 (47.0 %)",
+        "hits kept instead of misses only, both τ = 8",
+        "hits kept, τ = 12 (35.0 % of steps search), instead of misses only, τ = 16 (36.0 %)",
+        "hits kept instead of misses only, both τ = 12",
+    ]
+    worse, same = (resampled_scores(each, REFERENCES, "en")[0] for each in (WORSE, REFERENCES))
+    differences = worse - same
+    low, high = np.quantile(differences[1:], [0.025, 0.975])
+    loss = lines["hits kept, τ = 12 (35.0 % of steps search), instead of misses only, τ = 16 (36.0 %)"]
+    assert loss[0].startswith(f"{differences[0]:+.2f} ± {(high - low) / 2:.2f}")
+    assert lines["hits kept instead of misses only, both τ = 8"][0] == "+0.00 ± 0.00"

@@ -1,0 +1,32 @@
+"""Speed: systems take turns, and a round that is done is kept."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+from knnmt.reproduction.speed import measure_speed
+
+
+class System:
+    def __init__(self, name: str, asked: list[tuple[str, int]]) -> None:
+        self.row = SimpleNamespace(name=name)
+        self._asked = asked
+
+    def translate(self, _translator: Any, sources: list[str], _batch_size: int) -> tuple[list[str], dict[str, Any]]:
+        self._asked.append((self.row.name, len(sources)))
+        figures = {"tokens": 1, "seconds": 1.0, "stage_seconds": {}, "searches": {}, "signature": self.row.name}
+        return sources, figures
+
+
+def test_every_round_is_kept_before_the_next_begins() -> None:
+    asked: list[tuple[str, int]] = []
+    kept: list[dict[str, Any]] = []
+    systems: Any = [System("one", asked), System("other", asked)]
+    translator: Any = None
+    found = measure_speed(translator, systems, ["a", "b", "c"], 2, 3, lambda record: kept.append(copy.deepcopy(record)))
+    assert asked == [("one", 2), ("other", 2), *[("one", 3), ("other", 3)] * 3]  # a batch warms up, then turns
+    counts = [[len(each["rounds"]) for each in record["systems"].values()] for record in kept]
+    assert counts == [[1, 1], [2, 2], [3, 3]]
+    assert kept[-1] == found
