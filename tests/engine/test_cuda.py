@@ -12,6 +12,7 @@ from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
+from knnmt.native.gpu import kernel
 
 pytestmark = pytest.mark.cuda
 
@@ -48,3 +49,19 @@ def test_a_step_on_a_gpu_never_waits_for_it() -> None:
             state.reorder(parents)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(
+    ("name", "constants"),
+    [
+        ("attend", {"HALF": 1, "HEAD_DIM": 64, "ROWS": 8}),
+        ("attend", {"HALF": 0, "HEAD_DIM": 16, "ROWS": 16}),
+        ("add_norm", {"HALF": 1, "DIM": 320}),
+        ("embed", {"HALF": 1}),
+        ("best", {"HALF": 1}),
+        ("mix", {}),
+    ],
+)
+def test_kernels_can_be_compiled(name: str, constants: dict[str, int]) -> None:
+    """Otherwise PyTorch would silently compute the same in more time."""
+    assert kernel(name, torch.device("cuda"), **constants) is not None

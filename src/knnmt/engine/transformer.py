@@ -180,7 +180,7 @@ class TransformerEngine:
         tokens: Tensor,
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
-        # Recorded steps keep their shapes, so cuDNN is a little faster for them.
+        # Recorded steps keep their shapes: if our own kernel cannot serve one, cuDNN is a little faster.
         attention = any_shape(self.device) if isinstance(state, TransformerState) else nullcontext()
         with timing.stage("decoder"), torch.inference_mode(), attention:
             sentences, width, m = tokens.shape

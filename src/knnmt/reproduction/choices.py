@@ -7,7 +7,16 @@ from functools import cache
 from typing import Any
 
 from knnmt.evaluation.scoring import Difference, resampled_scores
-from knnmt.reproduction.plan import ALPHAS, PRUNING_KS, SEGMENT_CHOICES, SEGMENT_COUNTS, SHARES, TAUS, TOLD_APART
+from knnmt.reproduction.plan import (
+    ALPHAS,
+    MORE_TAUS,
+    PRUNING_KS,
+    SEGMENT_CHOICES,
+    SEGMENT_COUNTS,
+    SHARES,
+    TAUS,
+    TOLD_APART,
+)
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
 from knnmt.retrieval.settings import TRAINED_COMBINERS
@@ -53,6 +62,11 @@ _ASKED = (
             ("the same, one for each sentence, hits kept", "-sentence-hits"),
             ("the same, one for each sentence, hits not kept", "-sentence"),
         )
+    ),
+    *(
+        (f"the cache τ = {tau}, as published{', hits not kept' if kind else ''}", f"A/cache-{tau}{kind}", "A/knn")
+        for kind, taus in MORE_TAUS.items()
+        for tau in taus
     ),
     ("the published cache τ = 6 with IVFPQ and λ that fades", "A/cache-6-fading", "A/knn-fading"),
     ("the published cache τ = 6 with our search and fixed λ", "B/cache-6-published-fixed", "B/knn-fixed"),
