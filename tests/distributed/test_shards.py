@@ -448,7 +448,7 @@ def test_a_shard_whose_state_is_impossible_is_left_out(
             assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
 
 
-@pytest.mark.parametrize("times", [0, 1 << 34])
+@pytest.mark.parametrize("times", [0, 16])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_statistics_that_are_wrong_lead_to_no_other_memory(
     shards: list[Path],
