@@ -275,9 +275,9 @@ def test_search_records_on_a_gpu_what_can_be_recorded(
     assert taken(on_gpu, replace(config, beam=1), plain) == "recorded_search"
     by_segment = replace(plain, config=replace(plain.config, segments=3))
     assert taken(on_gpu, config, by_segment) == "recorded_search"
-    assert taken(on_gpu, replace(config, beam=1), by_segment) == "recorded_search"  # until drafts are settled there
-    monkeypatch.setattr("knnmt.decoding.search.MAX_DRAFTED", {"cuda": 64})
     assert taken(on_gpu, replace(config, beam=1), by_segment) == "recorded_drafts"
+    monkeypatch.setattr("knnmt.decoding.search.MAX_DRAFTED", {"cuda": 0})
+    assert taken(on_gpu, replace(config, beam=1), by_segment) == "recorded_search"
     assert taken(tiny, config, plain) == taken(on_gpu, config, cached) == taken(on_gpu, looks_back) == "beam_search"
     assert taken(on_gpu, config, plain, record=True) == "beam_search"
     assert taken(on_gpu, replace(config, beam=1), cached) == "greedy_search"

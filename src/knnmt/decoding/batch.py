@@ -129,5 +129,7 @@ class Batch(Generic[State]):
 
 def _continued(history: Tensor, parents: Tensor, new: Tensor) -> Tensor:
     """history (sentences, width before, length), of which each row takes its parent's; new (sentences, width)."""
-    ancestry = history.gather(1, parents[..., None].expand(-1, -1, history.shape[-1]))
+    ancestry = history  # of a single row
+    if history.shape[1] > 1 or parents.shape[1] > 1:
+        ancestry = history.gather(1, parents[..., None].expand(-1, -1, history.shape[-1]))
     return torch.cat([ancestry, new[..., None]], dim=-1)

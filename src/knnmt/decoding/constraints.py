@@ -63,7 +63,7 @@ class Constraints:
                 log_probabilities[..., last].masked_fill_(reached, _NEVER)
         if generated < config.min_tokens:
             log_probabilities[..., self._end] = _NEVER
-        if len(self._suppressed):
+        if config.suppressed_tokens:
             log_probabilities.index_fill_(-1, self._suppressed, _NEVER)
         if (token := self.at(generated)[0]) is not None:
             log_probabilities.fill_(_NEVER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 
 import torch
 
@@ -33,25 +34,26 @@ def greedy_search(
         for length in range(1, config.max_tokens + 1):
             scores, log_probabilities = batch.step()
             with timing.stage("greedy"):
-                best, tokens = (each[:, None] for each in best_tokens(log_probabilities[:, 0]))
-                best = best + scores
-                parents = torch.zeros_like(tokens)
-                ends = tokens[:, 0] == end
-                if length == config.max_tokens:
-                    ends.fill_(True)
-
-                lost = ~best[:, 0].isfinite()
-                ended = (ends & ~lost).nonzero()[:, 0]
-                if sentences := ended.tolist():
-                    hypotheses = batch.ended(ended, parents[ended, 0], tokens[ended, 0], best[ended, 0])
-                    for i, hypothesis in zip(sentences, hypotheses, strict=True):
+                best, tokens = best_tokens(log_probabilities[:, 0])
+                best = best + scores[:, 0]
+                last = length == config.max_tokens
+                possible = [
+                    (place, last or token == end)
+                    for place, (token, total) in enumerate(zip(tokens.tolist(), best.tolist(), strict=True))
+                    if isfinite(total)
+                ]
+                if ended := [place for place, ends in possible if ends]:
+                    at = torch.tensor(ended, device=tokens.device)
+                    hypotheses = batch.ended(at, torch.zeros_like(at), tokens[at], best[at])
+                    for place, hypothesis in zip(ended, hypotheses, strict=True):
                         score = hypothesis.score / length**config.length_penalty
-                        results[batch.sources[i]] = [replace(hypothesis, score=score)]
-                        found(batch.sources[i], results[batch.sources[i]])
-                running = (~(ends | lost)).nonzero()[:, 0].tolist()
+                        results[batch.sources[place]] = [replace(hypothesis, score=score)]
+                        found(batch.sources[place], results[batch.sources[place]])
+                running = [place for place, ends in possible if not ends]
                 if not running:
                     break
-                batch.follow(parents, tokens, best)
+                tokens = tokens[:, None]
+                batch.follow(torch.zeros_like(tokens), tokens, best[:, None])
                 batch.keep(running)
                 if growing is not None:
                     growing(batch.leading)
