@@ -17,6 +17,7 @@ from crafted import acknowledge, alter_arrays, alter_record, read_arrays, segmen
 from datastore_pairs import some_pairs
 
 from knnmt.compression.pca import reduce
+from knnmt.datastore import verification
 from knnmt.datastore.arrays import Array, write_arrays
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore, matching
@@ -230,6 +231,13 @@ def test_content_wrong_by_chance_is_said_wherever_it_is_used(
 
         alter_arrays(store, **{name: change})
         outcomes(store, translator)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_every_number_that_is_not_finite_is_known(dtype: Any) -> None:
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(dtype)
+    found = [verification._all_finite(numbers[place : place + 1]) for place in range(len(numbers))]
+    assert found == np.isfinite(numbers).tolist()
 
 
 def test_the_removed_sentences_are_looked_at_in_the_same_way(store: Path, translator: Translator) -> None:
