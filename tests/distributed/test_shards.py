@@ -448,6 +448,23 @@ def test_a_shard_whose_state_is_impossible_is_left_out(
             assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
 
 
+def test_a_shard_that_was_built_anew_with_another_model_is_left_out(
+    shards: list[Path], merged: Datastore, tiny: TransformerEngine
+) -> None:
+    model = merged.manifest.model
+    last = Mistaken(shards[3], "state", lambda state: replace(state, manifest=replace(state.manifest, model=model)))
+    own = Datastore(merged.path, replace(merged.manifest, segments=()), [])
+    store = ShardedStore(own, [*(LocalShard(path) for path in shards[:3]), last])
+    model = "0" * 64
+    with pytest.warns(ShardWarning, match=r"00003\.store no longer fits \(.*expected model .* found '0000"):
+        assert store.refresh()
+    with pytest.warns(ShardWarning, match=r"00003\.store did not answer"):
+        assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
+    model = merged.manifest.model
+    assert store.refresh()
+    assert store.fetched(sources_of(tiny, 3), 4)[1] == ()
+
+
 @pytest.mark.parametrize("times", [0, 16])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_statistics_that_are_wrong_lead_to_no_other_memory(

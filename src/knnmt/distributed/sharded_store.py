@@ -109,11 +109,17 @@ class ShardedStore(OpenStore):
         """Ask all shards for their states. Those that do not answer are left out until they do."""
         states, silent = self._asked(dict.fromkeys(range(len(self._shards)), ("state",)))
         states, silent = usable(states, silent, lambda _, state: is_state(state))
+        for number, state in list(states.items()):
+            try:
+                self._require_alike(self._shards[number].name, state)
+            except DatastoreMismatchError as error:
+                if not self._shown.states:
+                    raise  # the set was made wrongly
+                silent[number] = f"no longer fits ({error})"
+                del states[number]
         if not states:
             raise ClusterError(f"{self.datastore.path}: none of the shards answers: {'; '.join(self._words(silent))}")
         _warn(self._words(silent), "it is left out until it answers")
-        for number, state in states.items():
-            self._require_alike(self._shards[number].name, state)
         before = {number: state.name for number, state in self._shown.states.items()}
         if before == {number: state.name for number, state in states.items()}:
             return False
