@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from crafted import alter_record
 from datastore_pairs import some_pairs
 
 from knnmt.compression.pca import reduce
@@ -215,6 +216,55 @@ def test_a_store_is_split_by_origin_and_by_size_and_merged_again(
             split_store(merged, tmp_path / "x", **asked)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="pairs must be at least 1, got 0"):
         split_store(merged, tmp_path / "x", pairs=0)
+
+
+def test_segments_of_one_name_or_with_one_checksum_stay_what_they_are(
+    two: list[Datastore], tiny: TransformerEngine, tmp_path: Path
+) -> None:
+    """A store may say that its files are those of another: none of its entries becomes one of the other."""
+    expected = entries_of(two[0]) + entries_of(two[1])
+
+    def claim(content: dict[str, Any]) -> None:
+        for each, other in zip(content["segments"], two[0].manifest.segments, strict=True):
+            (two[1].path / "segments" / each["stored"]["file"]).rename(two[1].path / "segments" / other.stored.file)
+            each["stored"] |= {"file": other.stored.file, "sha256": other.stored.sha256}
+
+    alter_record(two[1].path / "manifest.json", claim)
+    claimed = Datastore.open(two[1].path)
+    merge_stores([two[0], claimed], tmp_path / "merged")
+    assert entries_of(Datastore.open(tmp_path / "merged")) == expected
+
+
+@pytest.mark.parametrize("lie", [{"entries": 1 << 60}, {"sentences": 1 << 60}, {"entries": 0}, {"sentences": 0}])
+def test_stores_with_sizes_that_cannot_be_are_not_merged(
+    two: list[Datastore], tmp_path: Path, lie: dict[str, int]
+) -> None:
+    alter_record(two[0].path / "manifest.json", lambda content: content["segments"][0].update(lie))
+    with pytest.raises(DatastoreDamagedError):
+        merge_stores([Datastore.open(two[0].path), two[1]], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_no_origin_leads_out_of_the_directory_of_the_parts(tiny: TransformerEngine, tmp_path: Path) -> None:
+    origins = [
+        "../../out.tsv#1",
+        "/etc/out.tsv#1",
+        "..#1",
+        ".#1",
+        "..\\..\\out.tsv#1",
+        "a/..#2",
+        "x\0y.tsv#1",
+        "~root#1",
+        "C:out.tsv#3",
+    ]
+    pairs = [SegmentPair(f"ab {number}", "cd", origin) for number, origin in enumerate(origins)]
+    store = Datastore.build(tmp_path / "in" / "s", pairs, tiny)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    places = split_store(store, tmp_path / "in" / "parts", by_origin=True)
+    made = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert all(path.is_relative_to(tmp_path / "in" / "parts") for path in made)
+    assert all(place.parent == tmp_path / "in" / "parts" and place.is_dir() for place in places)
+    assert sum(Datastore.open(place).manifest.sentences for place in places) == len(pairs)
 
 
 def test_an_interrupted_split_goes_on_and_too_many_stores_are_refused(

@@ -321,7 +321,58 @@ def in_place_of(name: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]
     return lambda parts: [{**part, name: change(part[name])} for part in parts]
 
 
+def in_candidates(name: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda found: replace(found, sources=in_place_of(name, change)([found.sources])[0])
+
+
+def with_number(place: int, number: float) -> Callable[[Any], Any]:
+    """The same array with another number at one place."""
+
+    def changed(array: Any) -> Any:
+        array = array.copy()
+        array.reshape(-1)[place] = number
+        return array
+
+    return changed
+
+
+# Arrays of the right types and shapes, with content that cannot be.
+CONTENTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "a key that is no number": ("sentences", in_place_of("keys", with_number(3, np.nan))),
+    "an infinite key": ("sentences", in_place_of("keys", with_number(-1, np.inf))),
+    "a value beyond the vocabulary": ("sentences", in_place_of("values", with_number(0, 1 << 30))),
+    "a value below 0": ("sentences", in_place_of("values", with_number(0, -5))),
+    "target tokens beyond the vocabulary": ("sentences", in_place_of("target_tokens", with_number(0, 1 << 30))),
+    "an entry of no sentence": ("sentences", in_place_of("sentences", with_number(-1, 1 << 30))),
+    "an entry before all sentences": ("sentences", in_place_of("sentences", with_number(0, -1))),
+    "a position outside its sentence": ("sentences", in_place_of("positions", with_number(0, 1 << 30))),
+    "an alignment outside its source": ("sentences", in_place_of("alignment", with_number(0, 60_000))),
+    "offsets below 0": ("sentences", in_place_of("target_offsets", with_number(1, -8))),
+    "offsets beyond the end": ("sentences", in_place_of("text_offsets", with_number(-1, 1 << 40))),
+    "shorter texts than the offsets say": ("sentences", in_place_of("texts", lambda texts: texts[:-3])),
+    "texts that are not UTF-8": ("sentences", in_place_of("texts", with_number(0, 255))),
+    "more source tokens than postings": (
+        "sentences",
+        in_place_of("source_tokens", lambda tokens: np.append(tokens, tokens[:1])),
+    ),
+    "postings of another sentence": ("sentences", in_place_of("posting_sentences", with_number(0, 1 << 30))),
+    "more sentences than it has": ("sentences", lambda parts: parts * 100),
+    "a log-probability above 0": ("sentences", in_place_of("log_probabilities", with_number(0, 3.0))),
+    "candidates beyond every vocabulary": ("candidates", in_candidates("source_tokens", with_number(0, 1 << 30))),
+    "candidates with offsets below 0": ("candidates", in_candidates("source_offsets", with_number(1, -4))),
+    "candidates with offsets that overflow": ("candidates", in_candidates("source_offsets", with_number(-1, 2**62))),
+    "candidates without offsets": ("candidates", in_candidates("source_offsets", lambda offsets: offsets[:0])),
+    "postings of no sentence": ("candidates", in_candidates("posting_sentences", with_number(0, 1 << 30))),
+    "postings below 0": ("candidates", in_candidates("posting_sentences", with_number(-1, -1))),
+    "postings in no order": ("candidates", in_candidates("posting_sentences", lambda numbers: numbers[::-1])),
+    "fewer postings": ("candidates", in_candidates("posting_sentences", lambda numbers: numbers[:-1])),
+    "offsets of fewer tokens": ("candidates", in_candidates("posting_offsets", lambda offsets: offsets[1:])),
+    "posting tokens in no order": ("candidates", in_candidates("posting_tokens", lambda tokens: tokens[::-1])),
+    "posting tokens that it said it lacks": ("candidates", in_candidates("posting_tokens", with_number(-1, 1 << 23))),
+    "an infinite sum": ("candidates", lambda found: replace(found, highest=(float("inf"),) * len(found.highest))),
+}
 MISTAKES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    **CONTENTS,
     "keys of another width": ("sentences", in_place_of("keys", lambda keys: keys[:, :-1])),
     "keys of another type": ("sentences", in_place_of("keys", lambda keys: keys.astype(np.float64))),
     "fewer values": ("sentences", in_place_of("values", lambda values: values[:-1])),
@@ -369,6 +420,15 @@ OF_STATES: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "state",
         lambda state: replace(state, statistics=replace(state.statistics, postings=-1 - state.statistics.postings)),
     ),
+    "counts whose sums overflow": ("state", lambda state: replace(state, entries=(1 << 62) - 1)),
+    "postings whose sums overflow": (
+        "state",
+        lambda state: replace(
+            state, statistics=replace(state.statistics, postings=np.full_like(state.statistics.postings, 1 << 62))
+        ),
+    ),
+    "more lengths than asked for": ("lengths", lambda lengths: np.repeat(lengths, 1000)),
+    "lengths whose sums overflow": ("lengths", lambda lengths: np.full_like(lengths, 3e38)),
     "lengths of another shape": ("lengths", lambda lengths: lengths[None]),
     "lengths that are no numbers": ("lengths", lambda lengths: lengths * np.nan),
 }
@@ -386,6 +446,77 @@ def test_a_shard_whose_state_is_impossible_is_left_out(
     if OF_STATES[mistake][0] == "state":
         with pytest.warns(ShardWarning, match=r"00003\.store did not answer"):
             assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
+
+
+@pytest.mark.parametrize("times", [0, 16])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_statistics_that_are_wrong_lead_to_no_other_memory(
+    shards: list[Path],
+    merged: Datastore,
+    tiny: TransformerEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    compiled: bool,
+    times: int,
+) -> None:
+    """A choice reads the postings that are there, however many the statistics promise."""
+    if not compiled:
+        monkeypatch.setattr(covering, "library", lambda: None)
+
+    def wrong(state: Any) -> Any:
+        return replace(state, statistics=replace(state.statistics, postings=state.statistics.postings * times))
+
+    own = Datastore(merged.path, replace(merged.manifest, segments=()), [])
+    store = ShardedStore(own, [Mistaken(path, "state", wrong) for path in shards])
+    if times:
+        assert store.fetched(sources_of(tiny, 8), 6)[1] == ()
+        return
+    with pytest.warns(ShardWarning, match="a token more often than its statistics say"):
+        assert len(store.fetched(sources_of(tiny, 8), 6)[1]) == 4
+
+
+def test_arrays_that_are_not_in_one_piece_are_read_as_they_are(
+    shards: list[Path], merged: Datastore, tiny: TransformerEngine
+) -> None:
+    def apart(array: Any) -> Any:
+        """The same numbers, each second of an array twice as long."""
+        return np.repeat(array, 2, axis=0)[::2]
+
+    def in_sentences(parts: Any) -> Any:
+        return [{name: apart(array) for name, array in part.items()} for part in parts]
+
+    own = Datastore(merged.path, replace(merged.manifest, segments=()), [])
+    plain = ShardedStore(own, [LocalShard(path) for path in shards])
+    made = [
+        *(Mistaken(path, "sentences", in_sentences) for path in shards[:2]),
+        *(
+            Mistaken(path, "candidates", lambda found: replace(found, sources=in_sentences([found.sources])[0]))
+            for path in shards[2:]
+        ),
+    ]
+    sources = sources_of(tiny, 10)
+    expected, _ = plain.fetched(sources, 6)
+    found, left_out = ShardedStore(own, made).fetched(sources, 6)
+    assert left_out == ()
+    for mine, theirs in zip(
+        found.snapshot.choose_segments(sources, 6).entries,
+        expected.snapshot.choose_segments(sources, 6).entries,
+        strict=True,
+    ):
+        assert [found.datastore.entry(int(each)).key.tobytes() for each in mine] == [
+            expected.datastore.entry(int(each)).key.tobytes() for each in theirs
+        ]
+
+
+def test_a_set_none_of_whose_shards_is_usable_translates_without(
+    shards: list[Path], one: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [Mistaken(path, *CONTENTS["a key that is no number"]) for path in shards]
+    monkeypatch.setattr(ShardSet, "opened", lambda *_: made)
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=one)
+    with pytest.warns(ShardWarning, match="a key is not a finite number"):
+        found = translator.translate("ab cd ef", settings=replace(SETTINGS, segments=400))
+    assert len(of_shards(found)) == 4
+    assert found.text == Translator(tiny_checkpoint, device="cpu").translate("ab cd ef").text
 
 
 def test_a_set_none_of_whose_shards_answers_is_refused(

@@ -30,7 +30,7 @@ scores; if made for Fast kNN-MT, they have source tokens, and the alignment as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +84,18 @@ def forms_of(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
         **dict.fromkeys(("posting_tokens", "posting_sentences", "word_tokens", "word_sentences"), ("int32", (None,))),
         **dict.fromkeys(("posting_offsets", "word_offsets"), ("int64", (None,))),
     }
+
+
+def require_rows(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Refuse arrays that belong together but have other numbers of rows, which their types and shapes do not tell."""
+    for name, rows, of, what in (
+        ("source_states", 0, "source_tokens", "its source tokens do not have a state each"),
+        ("word_offsets", 1, "word_tokens", "its word_offsets are not those of its words"),
+        ("posting_offsets", 1, "posting_tokens", "its posting_offsets are not those of its tokens"),
+        ("posting_sentences", 0, "source_tokens", "its source tokens do not have a posting each"),
+    ):
+        if name in arrays and len(arrays[name]) != len(arrays[of]) + rows:
+            raise DatastoreDamagedError(f"{path}: {what}. {_ADVICE}")
 
 
 def sentence_arrays(texts: Rows, contexts: Rows, targets: Sequence[Sequence[int]]) -> dict[str, Array]:
@@ -146,14 +158,7 @@ class Segment:
             forms["alignment"] = ("int32", (record.entries,))  # as earlier versions wrote it
         require_arrays(path, found, forms)
         arrays = {name: found[name] for name in forms}
-        if "states" in groups and len(arrays["source_states"]) != len(arrays["source_tokens"]):
-            raise DatastoreDamagedError(f"{path}: its source tokens do not have a state each. {_ADVICE}")
-        if "words" in groups and len(arrays["word_offsets"]) != len(arrays["word_tokens"]) + 1:
-            raise DatastoreDamagedError(f"{path}: its word_offsets are not those of its words. {_ADVICE}")
-        if "postings" in groups and len(arrays["posting_offsets"]) != len(arrays["posting_tokens"]) + 1:
-            raise DatastoreDamagedError(f"{path}: its posting_offsets are not those of its tokens. {_ADVICE}")
-        if "postings" in groups and len(arrays["posting_sentences"]) != len(arrays["source_tokens"]):
-            raise DatastoreDamagedError(f"{path}: its source tokens do not have a posting each. {_ADVICE}")
+        require_rows(path, arrays)
         if record.removed is None:
             return cls(record, arrays, np.empty(0, np.int32), tuple(files), path, manifest.vocabulary)
         stored = record.removed.stored

@@ -22,15 +22,19 @@ def problems_of(
     for segment in segments:
         for stored, content in segment.files:
             yield from _altered(stored, content)
-        for problem in _problems(segment, manifest.vocabulary):
+        for problem in segment_problems(segment, manifest.vocabulary):
             yield f"{segment.record.stored.file}: {problem}"
-        if "source_tokens" in segment.arrays:
-            for problem in _source_problems(segment):
-                yield f"{segment.record.stored.file}: {problem}"
     if projection is not None:
         yield from _altered(projection.stored, projection.content)
         for problem in _projection_problems(projection):
             yield f"{projection.stored.file}: {problem}"
+
+
+def segment_problems(segment: Segment, vocabulary: int) -> Iterator[str]:
+    """The problems of the arrays of a segment. Their types and shapes were checked when it was opened."""
+    yield from _problems(segment, vocabulary)
+    if "source_tokens" in segment.arrays:
+        yield from _source_problems(segment)
 
 
 def _altered(stored: StoredFile, content: Buffer) -> Iterator[str]:
@@ -40,7 +44,6 @@ def _altered(stored: StoredFile, content: Buffer) -> Iterator[str]:
 
 
 def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
-    """Types and shapes were checked when the segment was opened."""
     arrays, entries = segment.arrays, segment.record.entries
     for offsets in ("target_offsets", "text_offsets"):
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TimedOut
 from dataclasses import dataclass, field, replace
@@ -23,14 +23,13 @@ import torch
 
 from knnmt import timing
 from knnmt.config import check
-from knnmt.datastore.arrays import Array, require_arrays
-from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.postings import POSTINGS as POSTING_ARRAYS
-from knnmt.datastore.segment import MAX_TOKENS, SOURCE, Segment, forms_of
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import ALIKE, Datastore
+from knnmt.distributed.answers import answered_segments, is_candidates, is_lengths, is_state, usable
 from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.errors import ClusterError, DatastoreError, DatastoreMismatchError, ShardWarning
+from knnmt.errors import ClusterError, DatastoreMismatchError, KnnmtError, ShardWarning
 from knnmt.index.covering import MAX_POSTINGS, SourceIndex
 from knnmt.index.source_side import SourceStatistics
 from knnmt.retrieval.open_store import KEYS_SAMPLED, UNIT_SAME_DISTANCE, ChosenEntries, OpenStore, Snapshot
@@ -39,12 +38,6 @@ from knnmt.retrieval.statistics import Statistics
 
 SECONDS = 10.0  # the time that a shard has for an answer
 _PAUSE_SECONDS = 30.0  # how long a silent shard is not asked again, so that not every text waits for it
-# The arrays that shards must return: for candidates, and for decoding.
-_OF_SOURCES = (*SOURCE, *POSTING_ARRAYS)
-_OF_SENTENCES = (
-    *("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets"),
-    *_OF_SOURCES,
-)
 _fetched = count()
 
 
@@ -115,7 +108,7 @@ class ShardedStore(OpenStore):
     def _take_states(self) -> bool:
         """Ask all shards for their states. Those that do not answer are left out until they do."""
         states, silent = self._asked(dict.fromkeys(range(len(self._shards)), ("state",)))
-        states, silent = _usable(states, silent, _is_state)
+        states, silent = usable(states, silent, lambda _, state: is_state(state))
         if not states:
             raise ClusterError(f"{self.datastore.path}: none of the shards answers: {'; '.join(self._words(silent))}")
         _warn(self._words(silent), "it is left out until it answers")
@@ -163,7 +156,7 @@ class ShardedStore(OpenStore):
             if (mine == place).any()
         }
         found, silent = self._asked(asked)
-        found, silent = _usable(found, silent, lambda given: _is_numbers(given, np.floating))
+        found, silent = usable(found, silent, lambda number, given: is_lengths(given, len(asked[number][2])))
         _warn(self._words(silent), "the lengths of its keys are unknown")
         lengths = np.concatenate([np.ones(0, np.float32), *(found[number] for number in sorted(found))])
         return float(np.median(lengths)) if len(lengths) else 1.0
@@ -190,7 +183,7 @@ class ShardedStore(OpenStore):
             candidates, silent = self._candidates(shown, known, wanted)
             missing |= silent
             proposed, silent = self._segments(
-                {number: [found.sources] for number, found in candidates.items()}, "candidates", _OF_SOURCES
+                shown, {number: [found.sources] for number, found in candidates.items()}, of_sentences=False
             )
             missing |= silent
             index = SourceIndex(proposed, of_more=shown.statistics)
@@ -204,7 +197,7 @@ class ShardedStore(OpenStore):
             }
             parts, silent = self._asked(asked)
             missing |= silent
-            segments_given, silent = self._segments(parts, "part", _OF_SENTENCES)
+            segments_given, silent = self._segments(shown, parts, of_sentences=True)
             missing |= silent
             store = self._small(segments_given)
             left_out = self._words(missing)
@@ -239,7 +232,7 @@ class ShardedStore(OpenStore):
 
         def answered(numbers: Iterable[int]) -> tuple[dict[int, Candidates], dict[int, str]]:
             given = self._asked({number: question(number) for number in numbers})
-            return _usable(*given, lambda each: _is_candidates(each, len(sources)))
+            return usable(*given, lambda _, each: is_candidates(each, len(sources)))
 
         found, silent = answered(states)
         highest = [max((each.highest[i] for each in found.values()), default=0.0) for i in range(len(sources))]
@@ -261,7 +254,7 @@ class ShardedStore(OpenStore):
         return FetchedStore(Datastore(ours.path, manifest, segments, ours.projection), self.device, self._tokenizer)
 
     def _segments(
-        self, parts: Mapping[int, Sequence[dict[str, Array]]], name: str, needed: Sequence[str]
+        self, shown: _Shown, parts: Mapping[int, Any], of_sentences: bool
     ) -> tuple[list[Segment], dict[int, str]]:
         """The answers of the shards as segments, in the order of the shards, and which answers cannot be part of a
         store.
@@ -270,30 +263,10 @@ class ShardedStore(OpenStore):
         malformed: dict[int, str] = {}
         for number, several in sorted(parts.items()):
             try:
-                found += [self._part(number, given, f"{name}-{place}", needed) for place, given in enumerate(several)]
-            except (DatastoreError, LookupError, TypeError, ValueError, AttributeError) as error:
+                found += answered_segments(several, self.datastore, shown.states[number], number, of_sentences)
+            except (KnnmtError, LookupError, TypeError, ValueError, AttributeError) as error:
                 malformed[number] = f"gave an unusable answer ({str(error)[:200]})"
         return found, malformed
-
-    def _part(self, number: int, given: dict[str, Array], name: str, needed: Sequence[str]) -> Segment:
-        """The arrays of a shard as a segment, if they have the right types and shapes.
-
-        Their content is checked where it is used, as for any segment.
-        """
-        arrays = {"sentences": np.empty(0, np.int32), "values": np.empty(0, np.int32), **given}
-        size = sum(array.nbytes for array in arrays.values())
-        digest = hashlib.sha256(f"{next(_fetched)} {number} {name}".encode()).hexdigest()
-        record = SegmentRecord(
-            StoredFile(f"shard-{number}-{name}.safetensors", size, digest),
-            sentences=len(arrays["source_offsets"]) - 1,
-            entries=len(arrays["values"]),
-        )
-        path = self.datastore.path / "shards" / record.stored.file
-        forms = forms_of(record, self.datastore.manifest)
-        if "alignment" in given and given["alignment"].dtype == np.int32:
-            forms["alignment"] = ("int32", (record.entries,))  # as written by earlier versions
-        require_arrays(path, given, {each: forms[each] for each in {*needed, *given}})
-        return Segment(record, arrays, np.empty(0, np.int32), (), path, self.datastore.manifest.vocabulary)
 
     def _asked(self, questions: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, str]]:
         """The answers that arrive in time, by the numbers of the shards, and why others are missing.
@@ -348,47 +321,6 @@ def with_fetched(
         for number in numbers:
             found[number] = of_batch
     return found
-
-
-# Answers come from other processes and machines: each is checked before anything is computed from it.
-
-
-def _usable(
-    answers: Mapping[int, Any], silent: Mapping[int, str], is_sound: Callable[[Any], bool]
-) -> tuple[dict[int, Any], dict[int, str]]:
-    """The answers of the right form, and why the others are missing."""
-    sound = {number: answer for number, answer in answers.items() if is_sound(answer)}
-    return sound, {**dict.fromkeys(answers.keys() - sound.keys(), "gave an unusable answer"), **silent}
-
-
-def _is_numbers(given: Any, kind: type[np.number[Any]]) -> bool:
-    """Whether this is a row of finite numbers, none below 0."""
-    if not isinstance(given, np.ndarray) or given.ndim != 1 or not np.issubdtype(given.dtype, kind):
-        return False
-    return bool(np.isfinite(given).all() and (given >= 0).all())
-
-
-def _is_state(given: Any) -> bool:
-    if not isinstance(given, ShardState) or not isinstance(given.statistics, SourceStatistics):
-        return False
-    counts = (given.live_sentences, given.live_entries, given.entries, given.statistics.sentences)
-    postings = given.statistics.postings
-    return (
-        isinstance(given.name, str)
-        and isinstance(given.manifest, Manifest)
-        and all(isinstance(each, int) and 0 <= each < 1 << 62 for each in counts)
-        and _is_numbers(postings, np.int64)
-        and len(postings) <= MAX_TOKENS
-    )
-
-
-def _is_candidates(given: Any, sources: int) -> bool:
-    if not isinstance(given, Candidates) or not isinstance(given.sources, dict):
-        return False
-    return all(
-        isinstance(row, tuple) and len(row) == sources and all(isinstance(each, float) and each >= 0 for each in row)
-        for row in (given.highest, given.reach)
-    )
 
 
 def _warn(silent: Sequence[str], meaning: str) -> None:
