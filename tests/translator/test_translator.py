@@ -5,6 +5,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,9 +153,9 @@ def test_a_translation_comes_as_soon_as_those_before_it_are_done(
 ) -> None:
     batches: list[int] = []
 
-    def counted(engine: object, sources: list[object], *rest: object) -> object:
+    def counted(engine: Any, sources: list[Any], *rest: Any, **named: Any) -> object:
         batches.append(len(sources))
-        return search(engine, sources, *rest)  # type: ignore[arg-type]
+        return search(engine, sources, *rest, **named)
 
     monkeypatch.setattr("knnmt.decoding.search.search", counted)
     long, short = german_sentences(1)[0], "Ja."
