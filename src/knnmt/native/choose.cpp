@@ -194,7 +194,10 @@ private:
             for (const Directory& directory : index_.directories)
                 readings_.push_back({directory.places + directory.first[token], directory.places + directory.first[token + 1], weight});
         }
-        if (proposed_.size() <= static_cast<size_t>(read)) proposed_.resize(static_cast<size_t>(read) + 1);
+        int64_t held = 0;  // not `read`: the statistics are of a larger store, and may be wrong
+        for (const Reading& each : readings_)
+            for (const Place* place = each.next; place < each.end; ++place) held += place->end - place->begin;
+        if (proposed_.size() <= static_cast<size_t>(held)) proposed_.resize(static_cast<size_t>(held) + 1);
         proposed_count_ = 0;
         highest_ = 0;
         for (int32_t number = 0; number < index_.part_count; ++number) {
