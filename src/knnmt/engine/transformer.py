@@ -181,8 +181,7 @@ class TransformerEngine:
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
         # Recorded steps keep their shapes: if our own kernel cannot serve one, cuDNN is a little faster.
-        unrecorded = self.device.type == "cuda" and isinstance(state, TransformerState)
-        attention = any_shape(self.device) if unrecorded else nullcontext()
+        attention = any_shape(self.device) if isinstance(state, TransformerState) else nullcontext()
         with timing.stage("decoder"), torch.inference_mode(), attention:
             sentences, width, m = tokens.shape
             compiled = self._compiled if m <= MAX_TOGETHER and cross_attention is None else None
