@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copied_stores import files_of, store_with_index
 from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
@@ -17,7 +18,7 @@ from knnmt.compression.pca import reduce
 from knnmt.datastore import slices
 from knnmt.datastore.manifest import checksum
 from knnmt.datastore.storage import Storage, is_url
-from knnmt.datastore.store import Datastore, matching
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import (
     DatastoreDamagedError,
@@ -44,26 +45,7 @@ def memory() -> Iterator[dict[str, Any]]:
 def store(tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Several segments, one with a removal, with settings and an index."""
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
-    made = Datastore.build(tmp_path / "made.store", some_pairs(30), tiny)
-    made.remove(matching(source_text=some_pairs(30)[3].source))
-    (made.path / "settings.json").write_text('{"k": 1}', encoding="utf-8")
-    (made.path / "indexes").mkdir(exist_ok=True)
-    stored = {
-        "file": "own.faiss",
-        "bytes": 5,
-        "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
-    }
-    (made.path / "indexes" / "own.faiss").write_bytes(b"hello")
-    (made.path / "indexes" / "index.json").write_text(json.dumps({"stored": stored}), encoding="utf-8")
-    return made.path
-
-
-def files_of(place: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(place)): path.read_bytes()
-        for path in place.rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
+    return store_with_index(tmp_path / "made.store", tiny, "own.faiss", b"hello")
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])

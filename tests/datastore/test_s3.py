@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from io import BufferedReader, FileIO
 from pathlib import Path
 
 import pytest
+from copied_stores import files_of, store_with_index
 from datastore_pairs import some_pairs
 
 import warm
@@ -17,7 +16,6 @@ from knnmt import Cluster, copy_store
 from knnmt.datastore import slices, storage
 from knnmt.datastore.building import build
 from knnmt.datastore.storage import Storage
-from knnmt.datastore.store import Datastore, matching
 from knnmt.distributed.building import encode_on
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreExistsError, NotADatastoreError, StorageError
@@ -48,23 +46,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 def store(tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Several segments, one with a removal, with settings and an index that is uploaded in three parts."""
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 100)
-    made = Datastore.build(tmp_path / "made.store", some_pairs(30), tiny)
-    made.remove(matching(source_text=some_pairs(30)[3].source))
-    (made.path / "settings.json").write_text('{"k": 1}', encoding="utf-8")
-    (made.path / "indexes").mkdir(exist_ok=True)
-    content = bytes(range(256)) * (2 * PART // 256 + 10)
-    stored = {"file": LARGE, "bytes": len(content), "sha256": sha256(content).hexdigest()}
-    (made.path / "indexes" / LARGE).write_bytes(content)
-    (made.path / "indexes" / "index.json").write_text(json.dumps({"stored": stored}), encoding="utf-8")
-    return made.path
-
-
-def files_of(place: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(place)): path.read_bytes()
-        for path in place.rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
+    return store_with_index(tmp_path / "made.store", tiny, LARGE, bytes(range(256)) * (2 * PART // 256 + 10))
 
 
 def in_bucket(bucket: Bucket) -> dict[str, bytes]:

@@ -65,17 +65,18 @@ def search_each(
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
         earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
         for sources, retrieval in batches:
-            ahead = engine.device.type == "cuda" and retrieval is not None and retrieval.chooses
-            choice = _Choice(beside, partial(retrieval.choose, sources)) if ahead and retrieval is not None else None
+            chosen = None
+            if engine.device.type == "cuda" and retrieval is not None and retrieval.chooses:
+                chosen = _SegmentsAhead(beside, partial(retrieval.choose, sources))
             if earlier is not None:
-                yield earlier(unnoticed if choice is None else choice.begin)
-            earlier = partial(_search_once, choice, engine, sources, config, retrieval)
+                yield earlier(unnoticed if chosen is None else chosen.begin)
+            earlier = partial(_search_once, chosen, engine, sources, config, retrieval)
         if earlier is not None:
             yield earlier(unnoticed)
 
 
-class _Choice:
-    """The choice of a batch's segments, in another thread. That thread would slow down the beginning of a batch."""
+class _SegmentsAhead:
+    """Chooses the segments of a batch in another thread. It begins late, because it slows down the start of a batch."""
 
     def __init__(self, beside: ThreadPoolExecutor, choose: Callable[[], object]) -> None:
         self._beside, self._choose = beside, choose
@@ -91,7 +92,7 @@ class _Choice:
 
 
 def _search_once(
-    choice: _Choice | None,
+    chosen: _SegmentsAhead | None,
     engine: Engine[Any],
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
@@ -99,6 +100,6 @@ def _search_once(
     begun: Begun,
 ) -> list[list[Hypothesis]]:
     """Search after the segments are chosen."""
-    if choice is not None:
-        choice.finish()
+    if chosen is not None:
+        chosen.finish()
     return search(engine, sources, config, retrieval, begun=begun)

@@ -42,6 +42,11 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_best(
     const float infinity = __uint_as_float(0x7f800000u);
     const Number* mine = scores + (long long)row * vocabulary;
     const bool early = generated[sentence] + row % turns < min_tokens;
+    const auto allowed = [=](int token) {
+        for (int each = 0; each < forbidden_count; ++each)
+            if (forbidden[each] == token) return false;
+        return !(early && token == end);
+    };
     // Twice over all scores: the largest, then the sum. Chunks are read if rows begin where chunks do.
     const int whole = vocabulary % CHUNK ? 0 : vocabulary / CHUNK;
     Choice choice = {-infinity, vocabulary};
@@ -52,17 +57,13 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_best(
         for (int j = 0; j < CHUNK; ++j) {
             const Choice other = {read(some.numbers[j]), i * CHUNK + j};
             most = fmaxf(most, other.score);
-            bool allowed = other.score > choice.score && !(early && other.token == end);
-            for (int each = 0; allowed && each < forbidden_count; ++each) allowed = forbidden[each] != other.token;
-            if (allowed) choice = other;
+            if (other.score > choice.score && allowed(other.token)) choice = other;
         }
     }
     for (int i = whole * CHUNK + thread; i < vocabulary; i += THREADS) {
         const Choice other = {read(mine[i]), i};
         most = fmaxf(most, other.score);
-        bool allowed = other.score > choice.score && !(early && other.token == end);
-        for (int each = 0; allowed && each < forbidden_count; ++each) allowed = forbidden[each] != other.token;
-        if (allowed) choice = other;
+        if (other.score > choice.score && allowed(other.token)) choice = other;
     }
     choice = best_of_warp(choice);
     for (int apart = 16; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(WARP, most, apart));
@@ -106,9 +107,8 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_best(
     choice.score = choice.token < vocabulary ? choice.score - most - log_total : -infinity;
     if (!isinf(log_share))
         for (int i = lane; i < k; i += 32) {
-            bool allowed = of[i] >= 0 && of[i] < vocabulary && !(early && of[i] == end);
-            for (int each = 0; allowed && each < forbidden_count; ++each) allowed = forbidden[each] != of[i];
-            const float weight = allowed ? weight_of_token(weights, of, k, i) : 0.0f;
+            const bool possible = of[i] >= 0 && of[i] < vocabulary && allowed(of[i]);
+            const float weight = possible ? weight_of_token(weights, of, k, i) : 0.0f;
             if (!(weight > 0.0f)) continue;
             const Choice other = {log_add(read(mine[of[i]]) - most - log_total, log_share + logf(weight)), of[i]};
             choice = better(choice, other);
