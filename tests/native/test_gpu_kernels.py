@@ -352,7 +352,7 @@ def test_what_is_taken_and_drafted_is_what_pytorch_takes(
         arena = Arena(tiny, sentences, 1, 128, 4)
         arena.draft.copy_(draft)
         arena.generated.copy_(generated)
-        arena.ended[5] = 1
+        arena.ended[5], arena.generated[5] = 1, 0
         choice = recorded_turns.Choice(tiny, config, sentences, turns)
         choice(arena, log_probabilities.clone(), mixed, (torch.zeros(ids.shape), ids), retrieval)
         going = arena.ended == 0

@@ -41,6 +41,7 @@ FILLING = 4  # so many groups of waiting sentences fill all places: small groups
 _SIZE_COST, _TURNS_COST, _ROW_COST = 0.1, 0.14, 0.0008
 # How often the first token of a draft is right, by λ, and every next one after it.
 _MIN_CHANCE, _RIGHT, _RIGHT_BY_CHANCE, _GOES_ON = 0.02, 0.2, 0.65, 0.7
+_USUAL, _MEMORY = 0.5, 0.3  # the chance before anything is known, and how much the last step or sentence counts for it
 _LIKELY = 0.5  # the chance that a draft ends a sentence above which the host waits: a useless step costs more
 
 
@@ -63,7 +64,7 @@ def recorded_drafts(
 def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
     """How many tokens of a sentence make a step of so many sentences worth most.
 
-    chances: (sentences,), λ where each sentence that is not done was last seen, 0 where nothing is drafted
+    chances: (sentences,), λ where each sentence that is not done is expected to be, 0 where nothing is drafted
     """
     drafting = chances[chances > _MIN_CHANCE]
     first = _RIGHT * len(drafting) + _RIGHT_BY_CHANCE * float(drafting.sum())
@@ -116,10 +117,12 @@ class _Sentence:
     tokens, drafted: as in `Hypothesis`; score: without the length
     chance, ends: the probability of the first token of the next draft, and after how many of its tokens the sentence
         would end, as far as the host knows
+    usual: what `chance` was on average, of late: the device is one step ahead of the host
     """
 
     batch: _Batch
     number: int
+    usual: float
     source: int = 0
     tokens: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
@@ -180,6 +183,7 @@ class Drafting:
         self._waiting: _Waiting | None = None
         self._under_way: deque[_Step] = deque()
         self._steps = 0
+        self._usual = _USUAL
 
     def takes(self, sources: Sequence[Sequence[int]], recorded: RecordedRetrieval) -> bool:
         """Whether a batch can follow those that were added."""
@@ -276,7 +280,7 @@ class Drafting:
                 break
             taken = range(batch.begun, min(len(batch.sources), batch.begun + most - len(sentences)))
             entries += [batch.entries()[number] for number in taken]
-            sentences += [_Sentence(batch, number) for number in taken]
+            sentences += [_Sentence(batch, number, self._usual) for number in taken]
             batch.begun = taken.stop
             if batch.begun == len(batch.sources):
                 self._queue.popleft()
@@ -329,7 +333,7 @@ class Drafting:
     def _step(self) -> None:
         """One step for all sentences."""
         running = [each for each in self._places if each is not None]
-        turns = turns_for(np.array([each.chance for each in running]), len(self._places))
+        turns = turns_for(np.array([max(each.chance, each.usual) for each in running]), len(self._places))
         config, steps, shape, arena = self._config, self._recorded.steps, self._shape(turns), self._begin()
         assert steps is not None  # noqa: S101 - it has begun
         told = (config.max_tokens, config.min_tokens, config.forced_last_token, config.suppressed_tokens)
@@ -392,6 +396,7 @@ class Drafting:
                 of_batch.verified += 1
                 of_batch.accepted += count - 1
             each.stepped, each.chance, each.ends = True, chances[place], ends[place]
+            each.usual += _MEMORY * (each.chance - each.usual)
             if each.tokens[-1] == end or len(each.tokens) == most or each.lost:
                 self._leave(each)
         for batch, counted in counts.items():
@@ -400,6 +405,7 @@ class Drafting:
     def _leave(self, sentence: _Sentence) -> None:
         """A sentence is done, and its place is free."""
         self._places[self._places.index(sentence)] = None
+        self._usual += _MEMORY * (sentence.usual - self._usual)
         sentence.end(self._config.length_penalty)
 
     def _keep_running(self) -> None:
