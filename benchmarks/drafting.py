@@ -75,7 +75,7 @@ def step_times(translator: Translator, batches: list[Sources], config: DecodingC
     for arena in translator.engine.kept(Arenas).free:  # type: ignore[attr-defined]
         for key, step in arena._kept.items():
             if isinstance(step, Recorded) and step._graph is not None and key[0] == "drafted":
-                _, sentences, turns, slots, source = key[:5]
+                _, sentences, slots, source, turns = key[:5]
                 with torch.inference_mode(), arena.on_stream():
                     arena.ended.fill_(1)  # so that no sentence continues
                     arena.generated.zero_()  # the step may be shorter than the last sentences
@@ -173,7 +173,7 @@ def main() -> None:
         pairs = harm.read(text or domain, "dev")
         for size, count in zip(given.batches, lines, strict=True):
             texts = [pair.source for pair in harm.spread(pairs, count)]
-            sources = sorted(engine.tokenizer.encode_sources(texts), key=len)
+            sources = sorted(engine.tokenizer.encode_sources(texts), key=len, reverse=True)
             batches: list[Sources] = [sources[first : first + size] for first in range(0, len(sources), size)]
             print(f"| {domain} | {text or domain} | {len(sources)} | {size} | ", end="", flush=True)
             measure(translator, batches, config, retrieval, given.rounds, warm_up, clock)

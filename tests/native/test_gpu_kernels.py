@@ -17,7 +17,7 @@ from made_stores import made_store, random_keys, random_values
 
 from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
-from knnmt.decoding import recorded_drafts
+from knnmt.decoding import recorded_turns
 from knnmt.decoding.arena import MAX_TURNS, Arena
 from knnmt.engine import gpu_layers
 from knnmt.engine.layers import attend
@@ -347,17 +347,22 @@ def test_what_is_taken_and_drafted_is_what_pytorch_takes(
     generated = torch.randint(9, (sentences,), generator=generator)
     left = []
     for of_name in (kernel, lambda *_: None):
-        monkeypatch.setattr(recorded_drafts, "kernel", of_name)
+        monkeypatch.setattr(recorded_turns, "kernel", of_name)
         retrieval = RecordedSteps(store, RetrievalConfig(k=k, interpolation_weight=0.5, temperature=2.0), sentences)
         arena = Arena(tiny, sentences, 1, 128, 4)
         arena.draft.copy_(draft)
         arena.generated.copy_(generated)
-        arena.ended[5] = 1
-        choice = recorded_drafts._Choice(tiny, config, sentences, turns)
+        arena.ended[5], arena.generated[5] = 1, 0
+        choice = recorded_turns.Choice(tiny, config, sentences, turns)
+        arena.on_host.zero_()
+        arena.parity.fill_(1)
         choice(arena, log_probabilities.clone(), mixed, (torch.zeros(ids.shape), ids), retrieval)
         going = arena.ended == 0
-        told = [arena.ended, arena.generated, arena.chosen[:, 0], arena.chosen[going, 2:]]
-        chances = arena.chosen[going, 1].view(torch.float32)
+        chosen = arena.on_host[1] if of_name is kernel else arena.chosen
+        assert not arena.on_host[0].any()
+        assert arena.parity.tolist() == [of_name is not kernel] * sentences
+        told = [arena.ended, arena.generated, chosen[:, 0], chosen[going, 2:]]
+        chances = chosen[going, 1].view(torch.float32)
         left.append([*told, chances, arena.tokens[going], arena.draft[going], retrieval.so_far.sums[going]])
     assert len({*left[0][2].tolist()}) >= min(turns, 3)
     for mine, expected in zip(*left, strict=True):
