@@ -126,8 +126,11 @@ def _parts(output: Path, results: Results, tables: Tables, plots: list[str]) -> 
         yield markdown(later)
     if (harm := harm_table(output, results, tables)) is not None:
         yield "## Harm: BLEU of other domains' text with a store, minus that of the model alone"
-        yield "Means over the other domains, with half of the 95 % interval; trained combiners with one seed."
+        yield "Means over the other domains and all seeds that were run, with intervals as above."
         yield markdown(harm)
+        if (more := harm_table(output, results, tables, COMPARED)) is not None:
+            yield "The same minus that of B/knn, whose λ fades: below 0 it does more harm."
+            yield markdown(more)
     for title, lines in (
         ("PCA, BLEU", tables.reduction()),
         ("Adaptive retrieval, BLEU", tables.adaptive()),

@@ -67,7 +67,7 @@ class DomainStages:
     def _quality(self) -> Iterator[Stage]:
         for row in self._steps.rows if self._config.quality else ():
             yield from self._with_needs(self._file(f"{row.name}.json", self._steps.translate, row), [row])
-            if row.name in HARM and self._config.other_sentences:
+            if row.name.partition("@")[0] in HARM and self._config.other_sentences:
                 place = harm_directory(self._config.other_sentences)
                 yield self._file(f"{place}/{TEXT}", self._steps.read_others)
                 others = self._file(f"{place}/{row.name}.json", self._steps.translate_others, row)
