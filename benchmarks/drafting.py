@@ -173,7 +173,7 @@ def main() -> None:
         pairs = harm.read(text or domain, "dev")
         for size, count in zip(given.batches, lines, strict=True):
             texts = [pair.source for pair in harm.spread(pairs, count)]
-            sources = sorted(engine.tokenizer.encode_sources(texts), key=len)
+            sources = sorted(engine.tokenizer.encode_sources(texts), key=len, reverse=True)
             batches: list[Sources] = [sources[first : first + size] for first in range(0, len(sources), size)]
             print(f"| {domain} | {text or domain} | {len(sources)} | {size} | ", end="", flush=True)
             measure(translator, batches, config, retrieval, given.rounds, warm_up, clock)

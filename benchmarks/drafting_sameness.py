@@ -95,7 +95,7 @@ def traced(turns: int) -> Iterator[Tracing]:
     """Note all steps inside this context; steps with drafts have this many turns."""
     tracing = Tracing()
     mix, mix_in_turn, best_in_turn = RecordedSteps.mix, RecordedSteps.mix_in_turn, RecordedSteps.best_in_turn
-    look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts._DraftedBatch._look_at
+    look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts.Drafting.look_at
 
     def noting_mix(steps: Any, found: Any, log_probabilities: Any, scores: Any) -> Any:
         after = mix(steps, found, log_probabilities, scores)
@@ -123,9 +123,10 @@ def traced(turns: int) -> Iterator[Tracing]:
         tracing.take(batch._source_of, [1] * len(batch._source_of), tokens)
         look_at(batch, chosen, length)
 
-    def taking_drafts(batch: Any, chosen: Any, count: int) -> None:
-        tracing.take(batch._source_of, chosen[:, 0].tolist(), chosen[:, 3 : 3 + count])
-        look_at_drafts(batch, chosen, count)
+    def taking_drafts(drafting: Any, chosen: Any, count: int, places: Any) -> None:
+        source_of = np.array([-1 if each is None or each.done else each.number for each in places])
+        tracing.take(source_of, chosen[:, 0].tolist(), chosen[:, 3 : 3 + count])
+        look_at_drafts(drafting, chosen, count, places)
 
     with (
         mock.patch.object(arena, "_USES_BEFORE_RECORDING", 1 << 60),
@@ -133,7 +134,7 @@ def traced(turns: int) -> Iterator[Tracing]:
         mock.patch.object(RecordedSteps, "mix_in_turn", noting_mix_in_turn),
         mock.patch.object(RecordedSteps, "best_in_turn", noting_best_in_turn),
         mock.patch.object(recorded._FixedBatch, "_look_at", taking),
-        mock.patch.object(recorded_drafts._DraftedBatch, "_look_at", taking_drafts),
+        mock.patch.object(recorded_drafts.Drafting, "look_at", taking_drafts),
         mock.patch.object(recorded_drafts, "turns_for", return_value=turns),
     ):
         yield tracing

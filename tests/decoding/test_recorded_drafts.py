@@ -17,9 +17,10 @@ from knnmt.decoding import recorded_drafts as module
 from knnmt.decoding.arena import Arenas, Recorded
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.recorded_drafts import TURNS, recorded_drafts, turns_for
+from knnmt.decoding.recorded_drafts import TURNS, Drafting, recorded_drafts, turns_for
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval import own_entries_on_device
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -53,7 +54,7 @@ def by_drafts(
     assert recorded is not None
     told: dict[int, list[Hypothesis]] = {}
     found = recorded_drafts(engine, sources, config, batch, recorded, told.__setitem__)
-    assert told == (dict(enumerate(found)) if config.max_tokens > 1 or config.forced_last_token is None else {})
+    assert told == dict(enumerate(found))
     return found
 
 
@@ -98,6 +99,52 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     if small.device.type == "cuda" and config.max_tokens > 5:
         kept = [each for arena in small.kept(Arenas).free for each in arena._kept.values()]
         assert any(each.replays for each in kept if isinstance(each, Recorded))
+
+
+@pytest.mark.parametrize("settings", [{"max_tokens": 24}, {"max_tokens": 9, "forced_first_token": 7}], ids=str)
+@pytest.mark.parametrize("sizes", [[1] * 9, [4, 4, 4, 4, 4, 1], [3, 16, 2], [5, 5]], ids=str)
+def test_sentences_of_the_next_batches_take_free_places(
+    sizes: list[int], settings: dict[str, Any], small: TransformerEngine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_entries_on_device, "_MIN_CAPACITY", 1)  # so that it has to grow
+    small.kept(Arenas).free.clear()
+    texts = [f"{TEXTS[i % len(TEXTS)]} {'ja ' * (11 * i % 7)}" for i in range(sum(sizes))]
+    sources = small.tokenizer.encode_sources(texts)
+    config = replace(small.generation, beam=1, n_best=1, **settings)
+    retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), replace(CONFIG, fading=FADING))
+    expected = [
+        found
+        for each in sources
+        for found in greedy_search(small, [each], config, BatchRetrieval([retrieval], Statistics()))
+    ]
+    ends = np.cumsum(sizes).tolist()
+    batches = [sources[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    counted = [Statistics() for _ in sizes]
+    asked = [BatchRetrieval([retrieval] * len(each), count) for each, count in zip(batches, counted, strict=True)]
+    first = asked[0].recorded()
+    assert first is not None
+    drafting = Drafting(small, config, first)
+    found = []
+    for batch, of_batch in zip(batches, asked, strict=True):
+        recorded = of_batch.recorded()
+        assert recorded is not None
+        assert drafting.takes(batch, recorded)
+        drafting.add(batch, of_batch)
+        found += drafting.advance()
+    in_flight = len(found)
+    found += drafting.finish()
+    assert in_flight < len(sizes)
+    assert [len(each) for each in found] == sizes
+    flat = [each for batch in found for each in batch]
+    assert [best[0].tokens for best in flat] == [best[0].tokens for best in expected]
+    scores = [[best[0].score for best in every] for every in (flat, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5 if small.device.type == "cpu" else 1e-4)
+    assert [count.first_rows for count in counted] == sizes
+    forced = "forced_first_token" in settings
+    for count, results in zip(counted, found, strict=True):
+        lengths = [len(best[0].tokens) for best in results]
+        chosen = sum(length - int(forced) - int(length == config.max_tokens) for length in lengths)
+        assert count.rows == count.searches == chosen
 
 
 def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.MonkeyPatch) -> None:

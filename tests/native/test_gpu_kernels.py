@@ -17,7 +17,7 @@ from made_stores import made_store, random_keys, random_values
 
 from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
-from knnmt.decoding import recorded_drafts
+from knnmt.decoding import recorded_turns
 from knnmt.decoding.arena import MAX_TURNS, Arena
 from knnmt.engine import gpu_layers
 from knnmt.engine.layers import attend
@@ -347,13 +347,13 @@ def test_what_is_taken_and_drafted_is_what_pytorch_takes(
     generated = torch.randint(9, (sentences,), generator=generator)
     left = []
     for of_name in (kernel, lambda *_: None):
-        monkeypatch.setattr(recorded_drafts, "kernel", of_name)
+        monkeypatch.setattr(recorded_turns, "kernel", of_name)
         retrieval = RecordedSteps(store, RetrievalConfig(k=k, interpolation_weight=0.5, temperature=2.0), sentences)
         arena = Arena(tiny, sentences, 1, 128, 4)
         arena.draft.copy_(draft)
         arena.generated.copy_(generated)
-        arena.ended[5] = 1
-        choice = recorded_drafts._Choice(tiny, config, sentences, turns)
+        arena.ended[5], arena.generated[5] = 1, 0
+        choice = recorded_turns.Choice(tiny, config, sentences, turns)
         choice(arena, log_probabilities.clone(), mixed, (torch.zeros(ids.shape), ids), retrieval)
         going = arena.ended == 0
         told = [arena.ended, arena.generated, arena.chosen[:, 0], arena.chosen[going, 2:]]

@@ -71,7 +71,9 @@ class Recorded:
 class Arena:
     """Memory for decoding one batch after another, with the steps that were recorded over it.
 
-    sources: token ids of the sources, each after the number of real ones, at the beginning; `send_sources` writes it
+    sources: token ids of the sources, each after the number of real ones, at the beginning
+    admitted: (sentences, 4), sentences that take the places of others: their places, 1 for blanks, and the span of
+        their own entries
     tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
     generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), if tokens are drafted: how many
         tokens there are, 1 if a sentence is done, and the tokens that may come next
@@ -81,7 +83,8 @@ class Arena:
 
     def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
         self.memory = engine.fixed_memory(sentences, width, capacity, source)
-        self.sources = torch.zeros(sentences * (1 + source), dtype=torch.long, device=engine.device)
+        self.sources = FromHost((sentences * (1 + source),), engine.device)
+        self.admitted = FromHost((sentences, 4), engine.device)
         self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
         self.scores = torch.zeros((sentences, width), device=engine.device)
         self.generated = torch.zeros(sentences, dtype=torch.long, device=engine.device)
@@ -92,7 +95,6 @@ class Arena:
         self.cuda = engine.device.type == "cuda"
         self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]
         self._arrived = [torch.cuda.Event() if self.cuda else None for _ in range(2)]  # type: ignore[no-untyped-call]
-        self._sources_on_host = torch.empty(self.sources.shape, dtype=torch.long, pin_memory=self.cuda)
         self._kept: dict[Hashable, Any] = {}
         self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
@@ -127,12 +129,6 @@ class Arena:
         self.memory.keep(rows, source, used)
         for each in (self.tokens, self.scores, self.generated, self.ended, self.draft):
             each[: len(rows)] = each[rows]
-
-    def send_sources(self, sources: npt.NDArray[np.int64]) -> None:
-        """Copy the sources of a batch to the device; the previous batch must be finished."""
-        on_host = self._sources_on_host[: sources.size]
-        on_host.numpy()[:] = sources.ravel()
-        self.sources[: sources.size].copy_(on_host, non_blocking=True)
 
     def send(self, sentences: int, step: int) -> Sent:
         """Start to copy the result of a step to the host; two copies may be under way."""
@@ -169,6 +165,29 @@ class Arena:
         """Wait on the device for the work of `aside`."""
         if self.beside is not None:
             torch.cuda.current_stream(self.beside.device).wait_stream(self.beside)
+
+
+class FromHost:
+    """Whole numbers at a fixed address on the device, which the host writes.
+
+    numbers: all of them, on the device
+    """
+
+    def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
+        cuda = device.type == "cuda"
+        self.numbers = torch.zeros(shape, dtype=torch.long, device=device)
+        self._on_host = torch.empty(shape, dtype=torch.long, pin_memory=cuda)
+        self._arrived = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
+
+    def send(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Start to replace the first ones, after those that were sent before have arrived."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        on_host = self._on_host[: len(numbers)]
+        on_host.numpy()[:] = numbers
+        self.numbers[: len(numbers)].copy_(on_host, non_blocking=True)
+        if self._arrived is not None:
+            self._arrived.record()
 
 
 class Sent:
@@ -211,9 +230,8 @@ class Arenas:
         self.free: list[Arena] = []
 
 
-@contextmanager
-def arena_for(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Arena]:
-    """An arena that nobody else uses, kept with the weights for the next batch. A larger one replaces smaller ones."""
+def borrow(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Arena:
+    """An arena that nobody else uses until it is given back. A larger one replaces smaller ones."""
     arenas = engine.kept(Arenas).free
     shape = size_for(sentences), -(-source // _SOURCE_STEP) * _SOURCE_STEP
     with _lock:
@@ -226,9 +244,19 @@ def arena_for(engine: RecordingEngine, sentences: int, width: int, capacity: int
         for gone in alike:
             if gone is arena or (arena is None and _holds(shape, gone.shape)):
                 arenas.remove(gone)
-    if arena is None:
-        arena = Arena(engine, shape[0], width, capacity, shape[1])
+    return Arena(engine, shape[0], width, capacity, shape[1]) if arena is None else arena
+
+
+def give_back(engine: RecordingEngine, arena: Arena) -> None:
+    """Keep an arena with the weights for the next batch. Not after an error: its recordings may be incomplete then."""
+    with _lock:
+        engine.kept(Arenas).free.append(arena)
+
+
+@contextmanager
+def arena_for(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Arena]:
+    """A borrowed arena, on whose stream all work within runs."""
+    arena = borrow(engine, sentences, width, capacity, source)
     with arena.on_stream():
         yield arena
-    with _lock:  # not after an error: the recording and its memory are lost then
-        arenas.append(arena)
+    give_back(engine, arena)

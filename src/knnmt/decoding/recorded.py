@@ -7,13 +7,14 @@ looks at the result of a step while the device computes the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
@@ -49,10 +50,18 @@ def recorded_search(
         return [each.hypotheses[: config.n_best] for each in batch.search(begun)]
 
 
-def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequence[int]], size: int) -> int:
+def load_sources(
+    engine: RecordingEngine,
+    arena: Arena,
+    sources: Sequence[Sequence[int]],
+    size: int,
+    load: Callable[[RecordingEngine, Arena, Sequence[Tensor], Tensor], None],
+) -> int:
     """Run the encoder for so many sentences, including blanks. Return the number of source positions.
 
     Blanks are sources of one token, so that nothing in them is undefined.
+
+    load: is recorded, too; it is given each layer's keys and values of the sources, and the mask of their positions
     """
     longest = max(len(source) for source in sources)
     # Few different lengths; even if all is padding, there must be positions.
@@ -62,9 +71,9 @@ def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequenc
     for row, tokens in enumerate(sources):
         padded[row, : 1 + len(tokens)] = (len(tokens), *tokens)
     with timing.stage("encoder"):
-        arena.send_sources(padded)
-        work = partial(_begin, sentences=size, source=positions)
-        arena.kept(("begin", engine.special_tokens, size, positions), lambda: Recorded(work))(engine, arena)
+        arena.sources.send(padded.ravel())
+        work = partial(_encode, sentences=size, source=positions, load=load)
+        arena.kept((load, engine.special_tokens, size, positions), lambda: Recorded(work))(engine, arena)
     return positions
 
 
@@ -100,7 +109,7 @@ class _FixedBatch:
         self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
         self._finished = [Finished(config) for _ in sources]
         self._recorded = retrieval.recorded() if retrieval is not None else None
-        self._source = begin_batch(engine, arena, sources, self._size)
+        self._source = load_sources(engine, arena, sources, self._size, _begin)
         if self._recorded is not None and retrieval is not None:
             self._recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
@@ -205,16 +214,27 @@ class _FixedBatch:
 # What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
 
 
-def _begin(engine: RecordingEngine, arena: Arena, sentences: int, source: int) -> None:
-    """Run the encoder over the arena's sources, and start each with one empty hypothesis."""
-    given = arena.sources[: sentences * (1 + source)].view(sentences, 1 + source)
+def _encode(
+    engine: RecordingEngine,
+    arena: Arena,
+    sentences: int,
+    source: int,
+    load: Callable[[RecordingEngine, Arena, Sequence[Tensor], Tensor], None],
+) -> None:
+    """Run the encoder over the arena's sources, and load the result."""
+    given = arena.sources.numbers[: sentences * (1 + source)].view(sentences, 1 + source)
     padded = torch.arange(source, device=engine.device) >= given[:, :1]
     mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
     states = engine.encode_padded(given[:, 1:], mask[:, None, None])
-    arena.memory.begin(engine.source_attention(states), mask)
-    arena.tokens[:sentences].fill_(engine.special_tokens.decoder_start)
-    arena.scores[:sentences].fill_(_NEVER)
-    arena.scores[:sentences, 0] = 0.0
+    load(engine, arena, engine.source_attention(states), mask)
+
+
+def _begin(engine: RecordingEngine, arena: Arena, cross: Sequence[Tensor], mask: Tensor) -> None:
+    """Begin a batch; each sentence has one empty hypothesis."""
+    arena.memory.begin(cross, mask)
+    arena.tokens[: len(mask)].fill_(engine.special_tokens.decoder_start)
+    arena.scores[: len(mask)].fill_(_NEVER)
+    arena.scores[: len(mask), 0] = 0.0
 
 
 def _advance(

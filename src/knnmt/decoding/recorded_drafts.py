@@ -4,38 +4,45 @@ A step computes a few tokens of every sentence: the newest one, and some that fo
 decides which of them count and what is drafted next, so sentences advance by different lengths and the host never
 waits. The host looks at the result of a step while the device computes the next one, and chooses how many tokens the
 step after that computes.
+
+Sentences end at different steps, however alike they are. So sentences of the next batch take the places of those that
+are done: a few wait on the device, encoded and with their entries, until there are enough free places for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, log2
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, arena_for, size_for
+from knnmt.datastore.arrays import Array
+from knnmt.decoding import recorded_turns
+from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, Sent, borrow, give_back, size_for
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
-from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, begin_batch
+from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, load_sources
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
-from knnmt.index import base
-from knnmt.native.gpu import kernel
-from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSteps, Rules
+from knnmt.retrieval.open_store import Chosen
+from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.retriever import BatchRetrieval
 
 TURNS = (1, 4, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
+FILLING = 4  # so many groups of waiting sentences fill all places: small groups wait less, but the host works more
 # Of a step, in terms of one of one token of one sentence: twice as many sentences, more tokens than one, a token.
 _SIZE_COST, _TURNS_COST, _ROW_COST = 0.1, 0.14, 0.0008
 # How often the first token of a draft is right, by λ, and every next one after it.
 _MIN_CHANCE, _RIGHT, _RIGHT_BY_CHANCE, _GOES_ON = 0.02, 0.2, 0.65, 0.7
+_USUAL, _MEMORY = 0.5, 0.3  # the chance before anything is known, and how much the last step or sentence counts for it
 _LIKELY = 0.5  # the chance that a draft ends a sentence above which the host waits: a useless step costs more
-_NEVER = float("-inf")
 
 
 def recorded_drafts(
@@ -48,15 +55,16 @@ def recorded_drafts(
     begun: Begun = unnoticed,
 ) -> list[list[Hypothesis]]:
     """Like `greedy.greedy_search`. recorded: of the retrieval, in which each sentence has its own segments"""
-    longest = max(len(source) for source in sources)
-    with torch.inference_mode(), arena_for(engine, len(sources), 1, MIN_SLOTS, longest) as arena:
-        return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search(begun)
+    drafting = Drafting(engine, config, recorded, begun)
+    drafting.add(sources, retrieval, found=found)
+    [results] = drafting.finish()
+    return results
 
 
 def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
     """How many tokens of a sentence make a step of so many sentences worth most.
 
-    chances: (sentences,), λ where each sentence that is not done was last seen, 0 where nothing is drafted
+    chances: (sentences,), λ where each sentence that is not done is expected to be, 0 where nothing is drafted
     """
     drafting = chances[chances > _MIN_CHANCE]
     first = _RIGHT * len(drafting) + _RIGHT_BY_CHANCE * float(drafting.sum())
@@ -69,318 +77,369 @@ def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
     return max(TURNS, key=worth)
 
 
-class _DraftedBatch:
-    """A batch in an arena.
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """A batch that was asked for.
 
-    size: sentences of a step, including blanks
-    extent: slots that a step looks at
-    source: source positions
-    source_of: (size,), the source of each sentence, -1 if it is done or never existed
-    tokens, drafted, scores: of each source, so far, as in `Hypothesis`
-    chances, ends: (size,), the probability of the first token of the next draft, and after how many of its tokens the
-        sentence would end, as far as the host knows
+    chosen: the choice of its segments, if it was begun elsewhere
+    begun: how many of its sentences are decoded already, or wait on the device
+    results: of each sentence, None until it is done
+    """
+
+    sources: Sequence[Sequence[int]]
+    retrieval: BatchRetrieval
+    chosen: Future[Chosen] | None
+    found: Found
+    results: list[list[Hypothesis] | None]
+    begun: int = 0
+
+    @property
+    def done(self) -> bool:
+        return None not in self.results
+
+    @property
+    def ready(self) -> bool:
+        """Whether its segments are chosen."""
+        return self.chosen is None or (self.chosen.done() and self.chosen.exception() is None)
+
+    def entries(self) -> Sequence[Array]:
+        """The entries of each sentence's own segments. This may wait for the choice."""
+        chosen = self.retrieval.choose(self.sources) if self.chosen is None else self.chosen.result()
+        assert chosen[0] is not None  # noqa: S101 - all sentences are searched by segment
+        return chosen[0].entries
+
+
+@dataclass(slots=True, eq=False)
+class _Sentence:
+    """A sentence while it is decoded.
+
+    source: source positions, including padding
+    tokens, drafted: as in `Hypothesis`; score: without the length
+    chance, ends: the probability of the first token of the next draft, and after how many of its tokens the sentence
+        would end, as far as the host knows
+    usual: what `chance` was on average, of late: the device is one step ahead of the host
+    """
+
+    batch: _Batch
+    number: int
+    usual: float
+    source: int = 0
+    tokens: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
+    score: float = 0.0
+    chance: float = 0.0
+    ends: int = MAX_TURNS
+    stepped: bool = False
+    lost: bool = False
+    done: bool = False
+
+    def end(self, length_penalty: float) -> None:
+        self.done = True
+        score = self.score / len(self.tokens) ** length_penalty
+        found = [] if self.lost else [Hypothesis(tuple(self.tokens), score, drafted=tuple(self.drafted))]
+        self.batch.results[self.number] = found
+        self.batch.found(self.number, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Sentences on the device that wait for free places.
+
+    size: how many, including blanks; spans: of their own entries, (sentences, 2)
+    """
+
+    sentences: list[_Sentence]
+    size: int
+    spans: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step that the device computes. places: the sentences that it began with"""
+
+    sent: Sent
+    turns: int
+    places: list[_Sentence | None]
+
+
+class Drafting:
+    """Decodes batches that are searched in the same way, one after the other.
+
+    recorded: the retrieval of the first batch, in which each sentence has its own segments
+    begun: is called when the first step is on its way
+
+    places: the sentence at each place of a step, None if it is free
     """
 
     def __init__(
-        self,
-        engine: RecordingEngine,
-        arena: Arena,
-        sources: Sequence[Sequence[int]],
-        config: DecodingConfig,
-        retrieval: BatchRetrieval,
-        recorded: RecordedRetrieval,
-        found: Found,
+        self, engine: RecordingEngine, config: DecodingConfig, recorded: RecordedRetrieval, begun: Begun = unnoticed
     ) -> None:
-        self._engine, self._arena, self._config = engine, arena, config
-        self._retrieval, self._recorded, self._found = retrieval, recorded, found
-        self._size = size_for(len(sources))
-        self._extent = MIN_SLOTS
-        self._source_of = np.full(self._size, -1)
-        self._source_of[: len(sources)] = np.arange(len(sources))
-        self._tokens: list[list[int]] = [[] for _ in sources]
-        self._drafted: list[list[bool]] = [[] for _ in sources]
-        self._scores = [0.0] * len(sources)
-        self._lost: set[int] = set()
-        self._chances, self._ends = np.zeros(self._size), np.full(self._size, MAX_TURNS)
-        self._first = True
-        self._source = begin_batch(engine, arena, sources, self._size)
-        arena.generated[: self._size].zero_()
-        arena.ended[: len(sources)].zero_()
-        arena.ended[len(sources) : self._size].fill_(1)
-        recorded.begin(self._size, retrieval.choose(sources), arena.kept)
+        self._engine, self._config, self._recorded, self._begun = engine, config, recorded, begun
+        self._forced = Constraints(config, engine.special_tokens.end, engine.device).at(0)[0]
+        self._open: deque[_Batch] = deque()
+        self._queue: deque[_Batch] = deque()
+        self._arena: Arena | None = None
+        self._places: list[_Sentence | None] = []
+        self._waiting: _Waiting | None = None
+        self._under_way: deque[_Step] = deque()
+        self._steps = 0
+        self._usual = _USUAL
 
-    def search(self, begun: Begun) -> list[list[Hypothesis]]:
-        """Decode to the end. begun: is called after the first step is on its way"""
-        under_way = None
-        if (
-            forced := Constraints(self._config, self._engine.special_tokens.end, self._engine.device).at(0)[0]
-        ) is not None:
-            self._begin_with(forced)
-        step, ahead = 0, 0  # tokens that a sentence may have beyond those that the host has seen
-        while np.any(self._source_of >= 0):
-            if under_way is not None and self._likely_done(under_way[1]):
-                self._look_at(under_way[0].wait(), under_way[1])
-                under_way, ahead = None, 0
-                continue
-            turns = turns_for(self._chances[self._source_of >= 0], self._size)
-            with timing.stage("step"):
-                self._step(turns, ahead)
-                newest = self._arena.send(self._size, step)
-            if step == 0:
-                begun()
-            if under_way is not None:
-                self._look_at(under_way[0].wait(), under_way[1])
-            under_way, ahead, step = (newest, turns), turns, step + 1
-            running = int(np.count_nonzero(self._source_of >= 0))
-            if 0 < running <= self._size // SHRINKING:
-                self._look_at(newest.wait(), turns)
-                under_way, ahead = None, 0
-                self._keep_running()
-        return [self._result(source) for source in range(len(self._tokens))]
+    def takes(self, sources: Sequence[Sequence[int]], recorded: RecordedRetrieval) -> bool:
+        """Whether a batch can follow those that were added."""
+        room = self._arena is None or max(map(len, sources)) <= self._arena.memory.source
+        return room and self._recorded.same_as(recorded)
 
-    def _result(self, source: int) -> list[Hypothesis]:
-        tokens = self._tokens[source]
-        if source in self._lost:
-            return []
-        score = self._scores[source] / len(tokens) ** self._config.length_penalty
-        return [Hypothesis(tuple(tokens), score, drafted=tuple(self._drafted[source]))]
+    def add(
+        self,
+        sources: Sequence[Sequence[int]],
+        retrieval: BatchRetrieval,
+        chosen: Future[Chosen] | None = None,
+        found: Found = unheard,
+    ) -> None:
+        """Add a batch. chosen: what `retrieval` will choose; found: see `search`"""
+        batch = _Batch(sources, retrieval, chosen, found, [None] * len(sources))
+        self._open.append(batch)
+        self._queue.append(batch)
 
-    def _likely_done(self, turns: int) -> bool:
-        """Whether a running step of so many turns probably ends all sentences."""
-        if turns == 1:
-            return False
-        running = self._source_of >= 0
-        return bool(((self._ends[running] < turns) & (self._chances[running] >= _LIKELY)).all())
+    def advance(self) -> list[list[list[Hypothesis]]]:
+        """Decode until the last batch is next; returns the batches that are done, in order."""
+        return self._decode(lambda: len(self._queue) <= 1)
 
-    def _begin_with(self, token: int) -> None:
-        """Take a forced first token: nothing is retrieved for it, and it adds nothing to scores."""
-        work = partial(_take_in, state=self._state(), token=token)
-        key = ("told", self._engine.special_tokens, self._size, self._extent, self._source, token)
-        self._arena.kept(key, lambda: Recorded(work))(self._engine, self._arena)
-        ends = token == self._engine.special_tokens.end or self._config.max_tokens == 1
-        for source in self._source_of[self._source_of >= 0].tolist():
-            self._tokens[source].append(token)
-            self._drafted[source].append(False)
-        if ends:
-            self._source_of.fill(-1)
+    def finish(self) -> Iterator[list[list[Hypothesis]]]:
+        """Decode the rest; yields one batch after the other."""
+        while self._open:
+            yield from self._decode(lambda: self._open[0].done)
+        if self._arena is not None:
+            give_back(self._engine, self._arena)
 
-    def _step(self, turns: int, ahead: int) -> None:
-        """One step for all sentences of the arena."""
-        longest = max(len(tokens) for tokens in self._tokens)
-        while longest + ahead + turns > self._extent:
-            self._extent *= 2
-        if self._extent > self._arena.memory.capacity:
-            self._arena.grow(self._extent)
-        config, steps = self._config, self._recorded.steps
+    def _decode(self, enough: Callable[[], bool]) -> list[list[list[Hypothesis]]]:
+        """Decode until it is enough, or the rest must wait for batches that have failed."""
+        if not enough():
+            with torch.inference_mode(), self._begin().on_stream():
+                while not enough():
+                    self._admit()
+                    if not any(self._places):
+                        self._under_way.clear()
+                        if self._open[0].done:
+                            break  # before the choice of the next one fails
+                        self._stage()
+                        continue
+                    self._go_on()
+        done = []
+        while self._open and self._open[0].done:
+            done.append([each or [] for each in self._open.popleft().results])
+        return done
+
+    def _begin(self) -> Arena:
+        """The arena, at first with blanks only."""
+        if self._arena is None:
+            size = size_for(max(len(batch.sources) for batch in self._queue))
+            longest = max(len(source) for batch in self._queue for source in batch.sources)
+            self._arena = arena = borrow(self._engine, 2 * size, 1, MIN_SLOTS, longest)
+            self._places = [None] * size
+            with torch.inference_mode(), arena.on_stream():
+                arena.ended[:size].fill_(1)
+                arena.generated[:size].zero_()
+                self._recorded.begin_with_blanks(size, arena.kept)
+        return self._arena
+
+    def _go_on(self) -> None:
+        """Issue the next step, and look at the one before it meanwhile."""
+        if self._under_way and self._likely_done():
+            self._look()
+            return
+        self._step()
+        self._stage()
+        if len(self._under_way) > 1:
+            self._look()
+        running = len(self._places) - self._places.count(None)
+        if not self._queue and self._waiting is None and running <= len(self._places) // SHRINKING:
+            while self._under_way:
+                self._look()
+            self._keep_running()
+
+    def _likely_done(self) -> bool:
+        """Whether the newest step probably ends all sentences."""
+        turns = self._under_way[-1].turns
+        running = [each for each in self._places if each is not None]
+        return turns > 1 and all(each.ends < turns and each.chance >= _LIKELY for each in running)
+
+    def _stage(self) -> None:
+        """Bring the next sentences to the device, where they wait. It waits for their segments if nothing else runs."""
+        if self._waiting is not None or not self._queue:
+            return
+        arena, size = self._begin(), len(self._places)
+        running = any(self._places)
+        most = max(1, size // FILLING) if running else size
+        sentences: list[_Sentence] = []
+        entries: list[Array] = []
+        while self._queue and len(sentences) < most:
+            batch = self._queue[0]
+            if (running or sentences) and not batch.ready:
+                break
+            taken = range(batch.begun, min(len(batch.sources), batch.begun + most - len(sentences)))
+            entries += [batch.entries()[number] for number in taken]
+            sentences += [_Sentence(batch, number, self._usual) for number in taken]
+            batch.begun = taken.stop
+            if batch.begun == len(batch.sources):
+                self._queue.popleft()
+        if not sentences:
+            return
+        group = size_for(len(sentences))
+        sources = [each.batch.sources[each.number] for each in sentences]
+        positions = load_sources(self._engine, arena, sources, group, recorded_turns.stage)
+        for each in sentences:
+            each.source = positions
+        self._waiting = _Waiting(sentences, group, self._recorded.stage(entries, arena.kept))
+
+    def _admit(self) -> None:
+        """Give waiting sentences their places, if there are enough."""
+        waiting = self._waiting
+        if waiting is None or self._places.count(None) < waiting.size:
+            return
+        arena, steps = self._begin(), self._recorded.steps
+        assert steps is not None  # noqa: S101 - it has begun
+        free = [place for place, each in enumerate(self._places) if each is None][: waiting.size]
+        sentences, source = waiting.sentences, waiting.sentences[0].source
+        told = np.zeros((waiting.size, 4), np.int64)
+        told[:, 0] = free
+        told[len(sentences) :, 1] = 1
+        told[: len(sentences), 2:] = waiting.spans
+        arena.admitted.send(told)
+        self._recorded.admit(free, told[:, 2:])
+        work = partial(recorded_turns.admit, sentences=waiting.size, source=source, retrieval=steps)
+        key = ("admit", self._engine.special_tokens, waiting.size, source, steps)
+        arena.kept(key, lambda: Recorded(work))(self._engine, arena)
+        for place, each in zip(free, sentences, strict=False):
+            self._places[place] = each
+        self._waiting = None
+        if self._forced is not None:
+            self._begin_with(self._forced, sentences)
+
+    def _begin_with(self, token: int, sentences: Sequence[_Sentence]) -> None:
+        """New sentences take a forced first token: nothing is retrieved for it, and it adds nothing to scores."""
+        shape, arena = self._shape(1), self._begin()
+        key = ("told", self._engine.special_tokens, *shape, token)
+        arena.kept(key, lambda: Recorded(partial(recorded_turns.take_in, state=self._state(*shape), token=token)))(
+            self._engine, arena
+        )
+        for each in sentences:
+            each.tokens.append(token)
+            each.drafted.append(False)
+            if token == self._engine.special_tokens.end or self._config.max_tokens == 1:
+                self._leave(each)
+
+    def _step(self) -> None:
+        """One step for all sentences."""
+        running = [each for each in self._places if each is not None]
+        turns = turns_for(np.array([max(each.chance, each.usual) for each in running]), len(self._places))
+        config, steps, shape, arena = self._config, self._recorded.steps, self._shape(turns), self._begin()
         assert steps is not None  # noqa: S101 - it has begun
         told = (config.max_tokens, config.min_tokens, config.forced_last_token, config.suppressed_tokens)
-        key = ("drafted", self._size, turns, self._extent, self._source, self._engine.special_tokens, told, steps)
+        key = ("drafted", *shape, turns, self._engine.special_tokens, told, steps)
 
         def recorded() -> Recorded:
-            choice = _Choice(self._engine, config, self._size, turns)
-            return Recorded(partial(_advance, state=self._state(), turns=turns, choice=choice, retrieval=steps))
+            choice = recorded_turns.Choice(self._engine, config, shape[0], turns)
+            state = self._state(*shape)
+            return Recorded(partial(recorded_turns.advance, state=state, turns=turns, choice=choice, retrieval=steps))
 
-        self._arena.kept(key, recorded)(self._engine, self._arena)
+        with timing.stage("step"):
+            arena.kept(key, recorded)(self._engine, arena)
+            sent = arena.send(len(self._places), self._steps)
+        self._under_way.append(_Step(sent, turns, list(self._places)))
+        if not self._steps:
+            self._begun()
+        self._steps += 1
 
-    def _state(self) -> TurnState:
-        arena, extent = self._arena, self._extent
+    def _shape(self, turns: int) -> tuple[int, int, int]:
+        """The sentences, slots and source positions of a step that computes so many tokens."""
+        running = [each for each in self._places if each is not None]
+        slots = max(len(each.tokens) for each in running) + turns + sum(step.turns for step in self._under_way)
+        extent = MIN_SLOTS
+        while slots > extent:
+            extent *= 2
+        arena = self._begin()
+        if extent > arena.memory.capacity:
+            arena.grow(extent)
+        return len(self._places), extent, max(each.source for each in running)
+
+    def _state(self, sentences: int, extent: int, source: int) -> TurnState:
+        arena = self._begin()
         up_to = arena.kept(("seen up to", extent), lambda: seen_up_to(extent, arena.memory.visible))
-        return TurnState(arena.memory, up_to, self._source, arena.generated[: self._size], self._engine.max_positions)
+        return TurnState(arena.memory, up_to, source, arena.generated[:sentences], self._engine.max_positions)
 
-    def _look_at(self, chosen: npt.NDArray[np.int32], turns: int) -> None:
-        """Read the result of a step on the host."""
+    def _look(self) -> None:
+        """Read the result of the oldest step on the host."""
+        step = self._under_way.popleft()
+        self.look_at(step.sent.wait(), step.turns, step.places)
+
+    def look_at(self, chosen: npt.NDArray[np.int32], turns: int, places: Sequence[_Sentence | None]) -> None:
+        """Read the result of a step that began with these sentences; some may be done since."""
         gains = chosen[:, 3 + turns : 3 + 2 * turns].view(np.float32).tolist()
-        tokens, taken = chosen[:, 3 : 3 + turns].tolist(), chosen[:, 0].tolist()
-        end, most = self._engine.special_tokens.end, self._config.max_tokens
-        rows, forced, verified, accepted = 0, 0, 0, 0
-        for row in np.flatnonzero(self._source_of >= 0).tolist():
-            source, count = int(self._source_of[row]), taken[row]
-            mine = self._tokens[source]
-            mine += tokens[row][:count]
-            self._drafted[source] += [turn > 0 for turn in range(count)]
-            self._scores[source] += sum(gains[row][:count])
-            rows += count
-            forced += len(mine) == most and self._config.forced_last_token is not None
-            if turns > 1 and self._chances[row] > 0:
-                verified += 1
-                accepted += count - 1
-            if not isfinite(gains[row][count - 1]):
-                self._lost.add(source)
-            if mine[-1] == end or len(mine) == most or source in self._lost:
-                self._source_of[row] = -1
-                self._found(source, self._result(source))
-        self._chances, self._ends = chosen[:, 1].view(np.float32).astype(np.float64), chosen[:, 2].copy()
-        self._count(rows - forced)
-        if verified:
-            self._retrieval.statistics.count_drafts([turns - 1] * verified, accepted)
+        tokens, taken, ends = chosen[:, 3 : 3 + turns].tolist(), chosen[:, 0].tolist(), chosen[:, 2].tolist()
+        chances = chosen[:, 1].view(np.float32).tolist()
+        end, most, forced = self._engine.special_tokens.end, self._config.max_tokens, self._config.forced_last_token
+        counts: dict[_Batch, _Counts] = {}
+        for place, each in enumerate(places):
+            if each is None or each.done:
+                continue
+            count = taken[place]
+            each.tokens += tokens[place][:count]
+            each.drafted += [turn > 0 for turn in range(count)]
+            each.score += sum(gains[place][:count])
+            each.lost = not isfinite(gains[place][count - 1])
+            of_batch = counts.setdefault(each.batch, _Counts())
+            of_batch.rows += count - (len(each.tokens) == most and forced is not None)
+            of_batch.first += not each.stepped
+            if turns > 1 and each.chance > 0:
+                of_batch.verified += 1
+                of_batch.accepted += count - 1
+            each.stepped, each.chance, each.ends = True, chances[place], ends[place]
+            each.usual += _MEMORY * (each.chance - each.usual)
+            if each.tokens[-1] == end or len(each.tokens) == most or each.lost:
+                self._leave(each)
+        for batch, counted in counts.items():
+            counted.add_to(batch.retrieval, turns)
 
-    def _count(self, rows: int) -> None:
-        statistics = self._retrieval.statistics
-        if self._first:
-            first = min(rows, len(self._tokens))
-            statistics.count(first, first, 0, first=True)
-            rows -= first
-            self._first = False
-        statistics.count(rows, rows, 0, first=False)
+    def _leave(self, sentence: _Sentence) -> None:
+        """A sentence is done, and its place is free."""
+        self._places[self._places.index(sentence)] = None
+        self._usual += _MEMORY * (sentence.usual - self._usual)
+        sentence.end(self._config.length_penalty)
 
     def _keep_running(self) -> None:
         """Continue with the sentences that are not done, and blanks for the rest of a smaller step."""
-        rows = np.flatnonzero(self._source_of >= 0)
-        size = self._size // SHRINKING
-        if not 0 < len(rows) <= size:
+        places = [place for place, each in enumerate(self._places) if each is not None]
+        size = len(self._places) // SHRINKING
+        if not 0 < len(places) <= size:
             return
-        kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
-        self._size = size
-        self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
-        self._chances, self._ends = self._chances[kept], self._ends[kept]
-        moved = torch.from_numpy(kept).to(self._engine.device)
-        self._arena.keep(moved, self._source, self._extent)
-        self._arena.ended[len(rows) : size] = 1
-        self._recorded.keep(moved, len(rows), self._arena.kept)
+        arena = self._begin()
+        source = max(each.source for each in self._places if each is not None)
+        kept = [*places, *places[:1] * (size - len(places))]
+        moved = torch.tensor(kept, device=self._engine.device)
+        arena.keep(moved, source, arena.memory.capacity)
+        arena.ended[len(places) : size] = 1
+        arena.generated[len(places) : size] = 0
+        self._recorded.keep(moved, len(places), arena.kept)
+        self._places = [*(self._places[place] for place in places), *[None] * (size - len(places))]
 
 
-# What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
+@dataclass(slots=True)
+class _Counts:
+    """What a step did for the sentences of one batch: see `Statistics`."""
 
+    rows: int = 0
+    first: int = 0
+    verified: int = 0
+    accepted: int = 0
 
-def _take_in(engine: RecordingEngine, arena: Arena, state: TurnState, token: int) -> None:
-    """The decoder's step before a forced token."""
-    tokens = arena.tokens[: state.sentences]
-    engine.step(state, tokens[..., None])
-    tokens.fill_(token)
-    arena.generated[: state.sentences] += 1
-
-
-def _advance(
-    engine: RecordingEngine, arena: Arena, state: TurnState, turns: int, choice: _Choice, retrieval: RecordedSteps
-) -> None:
-    """Steps for the first sentences of the arena, as many at once as there are turns."""
-    sentences = state.sentences
-    inputs = torch.cat([arena.tokens[:sentences], arena.draft[:sentences, : turns - 1]], dim=1)
-    representations = engine.step(state, inputs[:, None])[:, 0]
-    with arena.aside():
-        found = retrieval.look(representations)
-    if retrieval.chooses_in_one(engine.dtype):
-        scores = engine.scores(representations)
-        arena.join()
-        best, tokens, mixed = retrieval.best_in_turn(found, scores, choice.rules, arena.generated)
-        choice.take(arena, best, tokens, mixed, found, retrieval, scores.shape[-1])
-    else:
-        log_probabilities = engine.log_probabilities(representations)
-        arena.join()
-        mixed = retrieval.mix_in_turn(found, log_probabilities)
-        choice(arena, log_probabilities, mixed, found, retrieval)
-
-
-class _Choice:
-    """Decides which of several steps greedy search takes for each sentence, and what it drafts next: see take.cu."""
-
-    def __init__(self, engine: RecordingEngine, config: DecodingConfig, sentences: int, turns: int) -> None:
-        self._config, self._end = config, engine.special_tokens.end
-        self._sentences, self._turns = sentences, turns
-        self._kernel = kernel("take", engine.device)
-        suppressed = torch.tensor(config.suppressed_tokens, dtype=torch.long, device=engine.device)
-        self.rules = Rules(suppressed, self._end, config.min_tokens)
-        self._ahead = torch.arange(turns, device=engine.device)
-        self._numbers: Tensor | None = None
-
-    def __call__(
-        self, arena: Arena, log_probabilities: Tensor, mixed: MixedInTurn, found: base.Found, retrieval: RecordedSteps
-    ) -> None:
-        config = self._config
-        if len(self.rules.forbidden):
-            log_probabilities.index_fill_(-1, self.rules.forbidden, _NEVER)
-        if config.min_tokens:
-            early = arena.generated[: self._sentences, None] + self._ahead < config.min_tokens
-            log_probabilities[..., self._end].masked_fill_(early, _NEVER)
-        best, tokens = log_probabilities.max(-1)
-        self.take(arena, best, tokens, mixed, found, retrieval, log_probabilities.shape[-1])
-
-    def take(
-        self,
-        arena: Arena,
-        best: Tensor,
-        tokens: Tensor,
-        mixed: MixedInTurn,
-        found: base.Found,
-        retrieval: RecordedSteps,
-        vocabulary: int,
-    ) -> None:
-        """Take the best tokens of the steps, (sentences, turns), as far as they count, and draft the next ones."""
-        if self._kernel is None:
-            self._in_pytorch(arena, best, tokens, mixed, found[1], retrieval, vocabulary)
-            return
-        self._kernel(
-            grid=(self._sentences, 1, 1),
-            block=(32, 1, 1),
-            args=[
-                self._told(arena, found[1].shape[1], vocabulary),
-                best,
-                tokens,
-                mixed.offsets,
-                mixed.sums,
-                mixed.steps,
-                found[1].contiguous(),
-                len(retrieval.values),
-                retrieval.values,
-                arena.draft,
-                arena.tokens,
-                arena.generated,
-                arena.ended,
-                retrieval.so_far.sums,
-                retrieval.so_far.steps,
-                arena.chosen,
-            ],
-        )
-
-    def _told(self, arena: Arena, k: int, vocabulary: int) -> Tensor:
-        """The constants of take.cu, on the device before anything is recorded."""
-        if self._numbers is None:
-            forced = -1 if self._config.forced_last_token is None else self._config.forced_last_token
-            shapes = [self._turns, k, arena.draft.shape[1], arena.chosen.shape[1]]
-            numbers = [*shapes, self._config.max_tokens, self._end, forced, vocabulary]
-            self._numbers = torch.tensor(numbers, dtype=torch.int32).to(arena.draft.device)
-        return self._numbers
-
-    def _in_pytorch(
-        self,
-        arena: Arena,
-        best: Tensor,
-        tokens: Tensor,
-        mixed: MixedInTurn,
-        ids: Tensor,
-        retrieval: RecordedSteps,
-        vocabulary: int,
-    ) -> None:
-        """The same as take.cu. Sentences that are done continue in the arena, but are ignored."""
-        config, sentences, turns = self._config, self._sentences, self._turns
-        draft, generated, ended = arena.draft[:sentences], arena.generated[:sentences], arena.ended[:sentences]
-        places = generated[:, None] + self._ahead
-        gains = best + mixed.offsets
-        if config.forced_last_token is not None:
-            at_end = places == config.max_tokens - 1
-            tokens = tokens.masked_fill(at_end, config.forced_last_token)
-            gains = gains.masked_fill(at_end, 0.0)
-        stops = (tokens == self._end) | (places >= config.max_tokens - 1) | ~gains.isfinite()
-        right = (tokens[:, :-1] == draft[:, : turns - 1]) & ~stops[:, :-1]
-        taken = 1 + right.long().cumprod(1).sum(1)
-        last = (taken - 1)[:, None]
-        newest, offset = tokens.gather(1, last), mixed.offsets.gather(1, last)[:, 0]
-        near = ids.view(sentences, turns, -1)[torch.arange(sentences, device=ids.device), taken - 1]
-        values = retrieval.values
-        having_it = (near >= 0) & (values[near.clamp(min=0)] == newest)
-        known, first = having_it.any(1), having_it.int().argmax(1, keepdim=True)
-        coming = near.gather(1, first) + 1 + torch.arange(draft.shape[1], device=ids.device)
-        following = values[coming.clamp(min=0, max=len(values) - 1)].long()
-        sound = (coming < len(values)) & (following >= 0) & (following < vocabulary)
-        following = following.masked_fill(~sound, self._end)
-        draft.copy_(torch.where(known[:, None], following, draft))
-        ends = ((following != self._end) | ~known[:, None]).int().cumprod(1).sum(1)
-        arena.tokens[:sentences] = newest
-        retrieval.take(mixed, taken - 1)
-        taken = taken.masked_fill(ended > 0, 0)
-        generated += taken
-        ended |= stops.gather(1, last)[:, 0].int()
-        chance = torch.where(known, 1 - offset.exp(), 0.0)
-        first = torch.stack([taken.int(), chance.view(torch.int32), ends.int()], dim=1)
-        rest = [tokens.int(), gains.view(torch.int32)]
-        arena.chosen[:sentences, : 3 + 2 * turns] = torch.cat([first, *rest], dim=1)
+    def add_to(self, retrieval: BatchRetrieval, turns: int) -> None:
+        statistics = retrieval.statistics
+        first = min(self.first, self.rows)
+        if first:
+            statistics.count(first, first, 0, first=True)
+        if rows := self.rows - first:
+            statistics.count(rows, rows, 0, first=False)
+        if self.verified:
+            statistics.count_drafts([turns - 1] * self.verified, self.accepted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
@@ -13,10 +13,11 @@ from knnmt.decoding.drafted import drafted_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Begun, Found, Growing, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import recorded_search
-from knnmt.decoding.recorded_drafts import recorded_drafts
+from knnmt.decoding.recorded_drafts import Drafting, recorded_drafts
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.engine.state import EngineInTurn
+from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.retriever import BatchRetrieval
 
 # The largest batch with drafts, as far as they were measured to pay: more rows keep a device busy without them.
@@ -39,21 +40,32 @@ def search(
     begun: is called once if steps are recorded, when the device has work to do
     """
     # Steps of fixed shape can be replayed on a GPU, unless something looks back at the text or chooses rows to search.
-    fixed = engine.device.type == "cuda" and not config.suppressed_sequences
-    drafts = config.beam == 1 and len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
-    if fixed and isinstance(engine, RecordingEngine):
+    if _is_fixed(engine, config):
         recorded = None if retrieval is None else retrieval.recorded()
-        if retrieval is not None and recorded is not None and recorded.by_segment and drafts:
+        if retrieval is not None and recorded is not None and _drafts(engine, sources, config, recorded):
             return recorded_drafts(engine, sources, config, retrieval, recorded, found, begun)
         if retrieval is None or recorded is not None:
             return recorded_search(engine, sources, config, retrieval, found, begun)
     if config.beam > 1:
         return beam_search(engine, sources, config, retrieval, found, growing)
-    if drafts and retrieval is not None and isinstance(engine, EngineInTurn) and engine.takes_turns:
+    few = len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
+    if few and retrieval is not None and isinstance(engine, EngineInTurn) and engine.takes_turns:
         steps = retrieval.in_turn()
         if steps is not None:
             return drafted_search(engine, sources, config, retrieval, steps, found, growing)
     return greedy_search(engine, sources, config, retrieval, found, growing)
+
+
+def _is_fixed(engine: Engine[Any], config: DecodingConfig) -> TypeGuard[RecordingEngine]:
+    """Whether steps have a fixed shape if retrieval allows it."""
+    return engine.device.type == "cuda" and not config.suppressed_sequences and isinstance(engine, RecordingEngine)
+
+
+def _drafts(
+    engine: RecordingEngine, sources: Sequence[Sequence[int]], config: DecodingConfig, recorded: RecordedRetrieval
+) -> bool:
+    few = len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
+    return config.beam == 1 and few and recorded.by_segment
 
 
 def search_each(
@@ -61,10 +73,30 @@ def search_each(
     batches: Iterable[tuple[Sequence[Sequence[int]], BatchRetrieval | None]],
     config: DecodingConfig,
 ) -> Iterator[list[list[Hypothesis]]]:
-    """The same for one batch after another. While a GPU decodes one, the segments of the next are chosen."""
+    """The same for one batch after another.
+
+    While a GPU decodes one, the segments of the next are chosen, and with drafts its sentences take free places.
+    """
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
         earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
+        drafting: Drafting | None = None
         for sources, retrieval in batches:
+            if _is_fixed(engine, config) and retrieval is not None:
+                recorded = retrieval.recorded()
+                if recorded is not None and _drafts(engine, sources, config, recorded):
+                    if earlier is not None:
+                        yield earlier(unnoticed)
+                        earlier = None
+                    if drafting is not None and not drafting.takes(sources, recorded):
+                        yield from drafting.finish()
+                        drafting = None
+                    drafting = drafting or Drafting(engine, config, recorded)
+                    drafting.add(sources, retrieval, beside.submit(retrieval.choose, sources))
+                    yield from drafting.advance()
+                    continue
+            if drafting is not None:
+                yield from drafting.finish()
+                drafting = None
             chosen = None
             if engine.device.type == "cuda" and retrieval is not None and retrieval.chooses:
                 chosen = _SegmentsAhead(beside, partial(retrieval.choose, sources))
@@ -73,6 +105,8 @@ def search_each(
             earlier = partial(_search_once, chosen, engine, sources, config, retrieval)
         if earlier is not None:
             yield earlier(unnoticed)
+        if drafting is not None:
+            yield from drafting.finish()
 
 
 class _SegmentsAhead:

@@ -66,6 +66,22 @@ class FixedMemory:
         self.visible[:sentences].fill_(float("-inf"))
         self.newest.copy_(self._first)
 
+    def stage(self, cross: Sequence[Tensor], mask: Tensor) -> None:
+        """Load the sources of sentences that wait in the second half, until `admit`; as in `begin`."""
+        sentences, source = mask.shape
+        waiting = slice(self.sentences // 2, self.sentences // 2 + sentences)
+        for mine, new in zip(self.cross, cross, strict=True):
+            mine[waiting, :source] = new
+        self.cross_mask[waiting] = float("-inf")  # a step may look at more positions, for other sentences
+        self.cross_mask[waiting, :source] = mask
+
+    def admit(self, places: Tensor, source: int) -> None:
+        """Waiting sentence i, of at most `source` positions, becomes sentence places[i]."""
+        half = self.sentences // 2
+        for cross in self.cross:
+            cross[:half, :source].index_copy_(0, places, cross[half : half + len(places), :source])
+        self.cross_mask[:half].index_copy_(0, places, self.cross_mask[half : half + len(places)])
+
     def advance(self) -> None:
         self.newest += self._advance
 

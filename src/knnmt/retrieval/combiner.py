@@ -94,6 +94,11 @@ class SentenceDistances:
         self.sums.zero_()
         self.steps.zero_()
 
+    def restart_at(self, places: Tensor) -> None:
+        """The same for the sentences at these places."""
+        self.sums.index_fill_(0, places, 0)
+        self.steps.index_fill_(0, places, 0)
+
     def add(self, nearest_sq: Tensor) -> SentenceSoFar:
         """Add a step, (sentences * width,) squared distances; rows that found nothing are left out."""
         distances = nearest_sq.view(len(self.sums), -1).sqrt()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,12 +69,44 @@ class RecordedRetrieval:
         self._store = store
         self._config = config
         self._own: OwnKeys | None = None
+        self._spans = np.zeros((0, 2), np.int64)
         self.steps: RecordedSteps | None = None
 
     @property
     def by_segment(self) -> bool:
         """Whether sentences are searched in their own segments."""
         return self._config.segments is not None
+
+    def same_as(self, other: RecordedRetrieval) -> bool:
+        """Whether both search the same store in the same way."""
+        return self._store is other._store and self._config == other._config
+
+    def begin_with_blanks(self, sentences: int, keep: Keep) -> None:
+        """Begin with so many blanks. Sentences come later: see `stage`."""
+        dim = self._store.index.entries.dim
+        self._own = keep(("own", dim), lambda: OwnKeys(dim, self._store.device))
+        self._spans = np.zeros((sentences, 2), np.int64)
+        self.steps = self._of_size(sentences, keep)
+        self.steps.begin(self._spans)
+
+    def stage(self, entries: Sequence[Array], keep: Keep) -> Array:
+        """Bring the entries of sentences that wait to the device; returns their spans.
+
+        Nobody may wait already. `RecordedSteps.admit` admits them on the device, `admit` here.
+        """
+        own = self._own
+        assert own is not None  # noqa: S101 - it has begun
+        with timing.stage("segments"):
+            number = own.number
+            spans = own.put(self._store.index, entries, self._spans)
+            if own.number != number:
+                everyone = torch.arange(len(self._spans), device=self._store.device)
+                self._go_on(everyone, len(self._spans), keep)
+        return spans
+
+    def admit(self, places: Sequence[int], spans: Array) -> None:
+        """Sentences with these spans have taken the places of others, whose entries are no longer needed."""
+        self._spans[places] = spans
 
     def begin(self, sentences: int, chosen: Chosen, keep: Keep) -> None:
         """Begin with this many sentences, including blanks, that have retrieved nothing yet."""
@@ -87,7 +120,10 @@ class RecordedRetrieval:
         self.steps.begin(spans)
 
     def keep(self, rows: Tensor, sentences: int, keep: Keep) -> None:
-        """Sentence i takes over the state of sentence rows[i]; from `sentences` on all are blanks."""
+        """Sentence i takes over the state of sentence rows[i]; from `sentences` on all are blanks. No more may come."""
+        self._go_on(rows, sentences, keep)
+
+    def _go_on(self, rows: Tensor, sentences: int, keep: Keep) -> None:
         before, self.steps = self.steps, self._of_size(len(rows), keep)
         if before is not None:
             self.steps.go_on(before, rows, sentences)
@@ -127,6 +163,12 @@ class RecordedSteps:
         self._distances.restart()
         if self._own is not None and spans is not None:
             self._own.begin(spans)
+
+    def admit(self, places: Tensor, spans: Tensor) -> None:
+        """Other sentences take these places. spans: of their own entries; this can be recorded"""
+        assert self._own is not None  # noqa: S101 - sentences come one by one only if each has its own entries
+        self._own.admit(places, spans)
+        self._distances.restart_at(places)
 
     def go_on(self, earlier: RecordedSteps, rows: Tensor, sentences: int) -> None:
         """Sentence i takes over the state of sentence rows[i] of `earlier`; from `sentences` on all are blanks."""

@@ -58,8 +58,8 @@ extern "C" __global__ void knnmt_take(const int* numbers, const float* best, con
     const unsigned ending = __ballot_sync(ALL, ends);
     if (lane) return;
     last[sentence] = newest;
-    generated[sentence] += taken;
     ended[sentence] = stopping >> (taken - 1) & 1;
+    generated[sentence] = ended[sentence] ? 0 : generated[sentence] + taken;  // a later step may have fewer slots
     sums[sentence] = sums_after[final_row];
     steps[sentence] = steps_after[final_row];
     mine[0] = taken;
