@@ -154,7 +154,8 @@ def read_results(
                     of_domains[domain] = record["other half"] if kind == "other half" else record
         tell(f"{domain}: {sum(each == domain for each, _ in rows)} rows scored")
     stores = {each: read_record(output / each / "store.json") or {} for each in domains}
-    return Results(tuple(domains), rows, speeds, texts, stores, plan, *chosen.values(), validated)
+    others, gates, probes = chosen.values()
+    return Results(tuple(domains), rows, speeds, texts, stores, plan, others, gates, probes, validated)
 
 
 def _papers_first(domain: str) -> tuple[int, str]:
