@@ -75,7 +75,7 @@ def step_times(translator: Translator, batches: list[Sources], config: DecodingC
     for arena in translator.engine.kept(Arenas).free:  # type: ignore[attr-defined]
         for key, step in arena._kept.items():
             if isinstance(step, Recorded) and step._graph is not None and key[0] == "drafted":
-                _, sentences, turns, slots, source = key[:5]
+                _, sentences, slots, source, turns = key[:5]
                 with torch.inference_mode(), arena.on_stream():
                     arena.ended.fill_(1)  # so that no sentence continues
                     arena.generated.zero_()  # the step may be shorter than the last sentences

@@ -148,7 +148,7 @@ def test_sentences_of_the_next_batches_take_free_places(
 
 
 def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {"_SIZE_COST": 0.2, "_TURNS_COST": 0.3, "_ROW_COST": 0.01}
+    costs = {"_TURN_COST": 0.05, "_ROW_COST": 0.001}
     rights = {"_MIN_CHANCE": 0.1, "_RIGHT": 0.25, "_RIGHT_BY_CHANCE": 0.5, "_GOES_ON": 0.8}
     for name, number in (costs | rights).items():
         monkeypatch.setattr(module, name, number)
@@ -169,7 +169,7 @@ def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.Mo
                 for number in range(turns):
                     tokens += reached
                     reached *= 0.8 if number else 0.25 + 0.5 * chance if chance > 0.1 else 0.0
-            worth[turns] = tokens / (1 + 0.2 * np.log2(size) + 0.3 * (turns > 1) + 0.01 * size * turns)
+            worth[turns] = tokens / (1 + (0.05 + 0.001 * size) * (turns - 1))
         best = turns_for(np.array(chances), size)
         assert worth[best] == pytest.approx(max(worth.values()))
         found[tuple(chances), size] = best

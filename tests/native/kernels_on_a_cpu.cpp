@@ -121,10 +121,10 @@ extern "C" void run_select(int across, int down, int threads, const float* value
 extern "C" void run_take(int across, int down, int threads, const int* numbers, const float* best, const long long* tokens,
                          const float* offsets, const float* sums_after, const float* steps_after, const long long* ids,
                          int entries, const int* values, long long* draft, long long* last, long long* generated, int* ended,
-                         float* sums, float* steps, int* chosen) {
+                         float* sums, float* steps, int* parity, int* chosen) {
     launch(across, down, threads, [=] {
         take::knnmt_take(numbers, best, tokens, offsets, sums_after, steps_after, ids, entries, values, draft, last, generated,
-                         ended, sums, steps, chosen);
+                         ended, sums, steps, parity, chosen);
     });
 }
 

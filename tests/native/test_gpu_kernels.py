@@ -354,10 +354,15 @@ def test_what_is_taken_and_drafted_is_what_pytorch_takes(
         arena.generated.copy_(generated)
         arena.ended[5], arena.generated[5] = 1, 0
         choice = recorded_turns.Choice(tiny, config, sentences, turns)
+        arena.on_host.zero_()
+        arena.parity.fill_(1)
         choice(arena, log_probabilities.clone(), mixed, (torch.zeros(ids.shape), ids), retrieval)
         going = arena.ended == 0
-        told = [arena.ended, arena.generated, arena.chosen[:, 0], arena.chosen[going, 2:]]
-        chances = arena.chosen[going, 1].view(torch.float32)
+        chosen = arena.on_host[1] if of_name is kernel else arena.chosen
+        assert not arena.on_host[0].any()
+        assert arena.parity.tolist() == [of_name is not kernel] * sentences
+        told = [arena.ended, arena.generated, chosen[:, 0], chosen[going, 2:]]
+        chances = chosen[going, 1].view(torch.float32)
         left.append([*told, chances, arena.tokens[going], arena.draft[going], retrieval.so_far.sums[going]])
     assert len({*left[0][2].tolist()}) >= min(turns, 3)
     for mine, expected in zip(*left, strict=True):

@@ -78,7 +78,9 @@ class Arena:
     generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), if tokens are drafted: how many
         tokens there are, 1 if a sentence is done, and the tokens that may come next
     chosen: (sentences, numbers), the result of a step, for the host: see `knnmt.decoding.recorded` and
-        `recorded_drafts`
+        `recorded_turns`
+    on_host: (2, sentences, numbers), the results of the last two steps; the device can write it
+    parity: (sentences,), which of the two is next, if the device writes it
     """
 
     def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
@@ -93,7 +95,8 @@ class Arena:
         numbers = max(7 * width, 3 + 2 * MAX_TURNS)
         self.chosen = torch.zeros((sentences, numbers), dtype=torch.int32, device=engine.device)
         self.cuda = engine.device.type == "cuda"
-        self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]
+        self.on_host = torch.empty((2, *self.chosen.shape), dtype=torch.int32, pin_memory=self.cuda)
+        self.parity = torch.zeros(sentences, dtype=torch.int32, device=engine.device)
         self._arrived = [torch.cuda.Event() if self.cuda else None for _ in range(2)]  # type: ignore[no-untyped-call]
         self._kept: dict[Hashable, Any] = {}
         self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
@@ -130,10 +133,14 @@ class Arena:
         for each in (self.tokens, self.scores, self.generated, self.ended, self.draft):
             each[: len(rows)] = each[rows]
 
-    def send(self, sentences: int, step: int) -> Sent:
-        """Start to copy the result of a step to the host; two copies may be under way."""
-        place, arrived = self._on_host[step % 2][:sentences], self._arrived[step % 2]
-        place.copy_(self.chosen[:sentences], non_blocking=True)
+    def send(self, sentences: int, step: int, written: bool = False) -> Sent:
+        """Start to copy the result of a step to the host, unless the device has written it there.
+
+        Two results may be under way.
+        """
+        place, arrived = self.on_host[step % 2, :sentences], self._arrived[step % 2]
+        if not written:
+            place.copy_(self.chosen[:sentences], non_blocking=True)
         if arrived is not None:
             arrived.record(self.stream)
         return Sent(place, arrived)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite, log2
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +37,12 @@ from knnmt.retrieval.retriever import BatchRetrieval
 
 TURNS = (1, 4, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
 FILLING = 4  # so many groups of waiting sentences fill all places: small groups wait less, but the host works more
-# Of a step, in terms of one of one token of one sentence: twice as many sentences, more tokens than one, a token.
-_SIZE_COST, _TURNS_COST, _ROW_COST = 0.1, 0.14, 0.0008
+# Of each further token, in terms of a step with one: for all sentences together, and for each sentence.
+_TURN_COST, _ROW_COST = 0.03, 0.0004
 # How often the first token of a draft is right, by λ, and every next one after it.
 _MIN_CHANCE, _RIGHT, _RIGHT_BY_CHANCE, _GOES_ON = 0.02, 0.2, 0.65, 0.7
 _USUAL, _MEMORY = 0.5, 0.3  # the chance before anything is known, and how much the last step or sentence counts for it
-_LIKELY = 0.5  # the chance that a draft ends a sentence above which the host waits: a useless step costs more
+_LIKELY = 0.45  # the chance that a step ends a sentence above which the host waits: a useless step costs more
 
 
 def recorded_drafts(
@@ -68,11 +68,10 @@ def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
     """
     drafting = chances[chances > _MIN_CHANCE]
     first = _RIGHT * len(drafting) + _RIGHT_BY_CHANCE * float(drafting.sum())
-    alone = 1 + _SIZE_COST * log2(size)
 
     def worth(turns: int) -> float:
         tokens = len(chances) + first * (1 - _GOES_ON ** (turns - 1)) / (1 - _GOES_ON)
-        return tokens / (alone + _TURNS_COST * (turns > 1) + _ROW_COST * size * turns)
+        return tokens / (1 + (_TURN_COST + _ROW_COST * size) * (turns - 1))
 
     return max(TURNS, key=worth)
 
@@ -132,6 +131,11 @@ class _Sentence:
     stepped: bool = False
     lost: bool = False
     done: bool = False
+
+    def likely_done(self, turns: int) -> bool:
+        """Whether a step of so many turns probably ends it: all of the draft is right, up to its end."""
+        right = (_RIGHT + _RIGHT_BY_CHANCE * self.chance) * _GOES_ON**self.ends
+        return self.ends < turns - 1 and self.chance > 0 and right >= _LIKELY
 
     def end(self, length_penalty: float) -> None:
         self.done = True
@@ -241,6 +245,7 @@ class Drafting:
             with torch.inference_mode(), arena.on_stream():
                 arena.ended[:size].fill_(1)
                 arena.generated[:size].zero_()
+                arena.parity.zero_()
                 self._recorded.begin_with_blanks(size, arena.kept)
         return self._arena
 
@@ -262,8 +267,7 @@ class Drafting:
     def _likely_done(self) -> bool:
         """Whether the newest step probably ends all sentences."""
         turns = self._under_way[-1].turns
-        running = [each for each in self._places if each is not None]
-        return turns > 1 and all(each.ends < turns and each.chance >= _LIKELY for each in running)
+        return all(each is None or each.likely_done(turns) for each in self._places)
 
     def _stage(self) -> None:
         """Bring the next sentences to the device, where they wait. It waits for their segments if nothing else runs."""
@@ -346,7 +350,7 @@ class Drafting:
 
         with timing.stage("step"):
             arena.kept(key, recorded)(self._engine, arena)
-            sent = arena.send(len(self._places), self._steps)
+            sent = arena.send(len(self._places), self._steps, written=recorded_turns.writes_to_host(arena))
         self._under_way.append(_Step(sent, turns, list(self._places)))
         if not self._steps:
             self._begun()

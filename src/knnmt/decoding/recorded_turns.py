@@ -17,6 +17,11 @@ from knnmt.retrieval.recorded import MixedInTurn, RecordedSteps, Rules
 _NEVER = float("-inf")
 
 
+def writes_to_host(arena: Arena) -> bool:
+    """Whether steps write their results to the host themselves, which takes less time than a copy after the step."""
+    return kernel("take", arena.draft.device) is not None
+
+
 def stage(_engine: RecordingEngine, arena: Arena, cross: Sequence[Tensor], mask: Tensor) -> None:
     """Load the sources of sentences that wait."""
     arena.memory.stage(cross, mask)
@@ -120,7 +125,8 @@ class Choice:
                 arena.ended,
                 retrieval.so_far.sums,
                 retrieval.so_far.steps,
-                arena.chosen,
+                arena.parity,
+                arena.on_host,
             ],
         )
 
@@ -128,8 +134,9 @@ class Choice:
         """The constants of take.cu, on the device before anything is recorded."""
         if self._numbers is None:
             forced = -1 if self._config.forced_last_token is None else self._config.forced_last_token
-            shapes = [self._turns, k, arena.draft.shape[1], arena.chosen.shape[1]]
-            numbers = [*shapes, self._config.max_tokens, self._end, forced, vocabulary]
+            shapes = [self._turns, k, arena.draft.shape[1], arena.on_host.shape[2]]
+            rules = [self._config.max_tokens, self._end, forced]
+            numbers = [*shapes, *rules, vocabulary, arena.on_host[0].numel()]
             self._numbers = torch.tensor(numbers, dtype=torch.int32).to(arena.draft.device)
         return self._numbers
 

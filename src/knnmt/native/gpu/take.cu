@@ -5,7 +5,8 @@
 // not drafted, or that ends the sentence. The next draft follows the nearest entry of the last step that has its token.
 //
 // numbers: how many steps and neighbours, how long drafts and rows of `chosen` are, the most tokens of a sentence, the token
-// that ends it, the one that is forced at its end or -1, the vocabulary.
+// that ends it, the one that is forced at its end or -1, the vocabulary, how many numbers one of the two `chosen` has.
+// Two results are on the host, for steps in turn; parity (sentences,) says which is next.
 // Written: draft (sentences, draft), last and generated (sentences,), ended (sentences,), sums and steps (sentences,), and
 // chosen, of which each sentence has: how many tokens it goes on with, how probable its next draft is (a float, 0 where there
 // is none), after how many tokens of that the sentence would end, then the steps' tokens, then what they add to its score
@@ -16,10 +17,13 @@ constexpr unsigned ALL = 0xffffffffu;
 extern "C" __global__ void knnmt_take(const int* numbers, const float* best, const long long* tokens, const float* offsets,
                                       const float* sums_after, const float* steps_after, const long long* ids, int entries,
                                       const int* values, long long* draft, long long* last, long long* generated, int* ended,
-                                      float* sums, float* steps, int* chosen) {
+                                      float* sums, float* steps, int* parity, int* chosen) {
     const int turns = numbers[0], k = numbers[1], drafted = numbers[2], most = numbers[4], end = numbers[5];
     const int sentence = blockIdx.x, lane = threadIdx.x, row = sentence * turns + lane;
-    int* mine = chosen + (long long)sentence * numbers[3];
+    const int which = parity[sentence];
+    int* mine = chosen + (long long)which * numbers[8] + (long long)sentence * numbers[3];
+    __syncwarp();
+    if (lane == 0) parity[sentence] = 1 - which;
     if (ended[sentence]) {
         if (lane == 0) mine[0] = 0;
         return;
