@@ -36,11 +36,14 @@ class Timings:
         finally:
             elapsed = time.perf_counter() - started
             _, inner = self._open.pop()
-            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed - inner
-            self.entries[name] = self.entries.get(name, 0) + 1
-            if self._open:
-                parent, spent = self._open[-1]
-                self._open[-1] = (parent, spent + elapsed)
+            self._add(name, elapsed - inner, 1, elapsed)
+
+    def _add(self, name: str, seconds: float, times: int, elapsed: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.entries[name] = self.entries.get(name, 0) + times
+        if self._open:
+            parent, spent = self._open[-1]
+            self._open[-1] = (parent, spent + elapsed)
 
     def table(self) -> str:
         """One line for each stage, largest first, and the rest."""
@@ -73,3 +76,10 @@ def stage(name: str) -> AbstractContextManager[None]:
     """Mark the block as belonging to stage `name`."""
     timings = _recording.get()
     return _NOTHING if timings is None else timings._stage(name)
+
+
+def spent(name: str, seconds: float, times: int) -> None:
+    """Count time that compiled code has measured itself, in so many entries of stage `name` inside the current one."""
+    timings = _recording.get()
+    if timings is not None:
+        timings._add(name, seconds, times, seconds)

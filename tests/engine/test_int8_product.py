@@ -71,6 +71,17 @@ def test_it_is_what_numpy_finds_in_every_bit(
 
 
 @pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("rows", [1, 3, 5, 8, 9, 16, 17, 40])
+@pytest.mark.parametrize("fine", [False, True])
+def test_many_inputs_are_multiplied_in_blocks(rows: int, fine: bool) -> None:
+    """Of few rows and of many, with panels that do not fill the last group."""
+    for inputs, outputs in ((512, 64), (1023, 100), (2049, 33)):
+        x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+        x /= x.abs().amax(1, keepdim=True)  # so small that float32 holds all sums
+        assert torch.equal(Int8Projection(weight, None, fine)(x), reference(x, weight, None, fine))
+
+
+@pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("inputs", [1280, 4099])
 @pytest.mark.parametrize("fine", [False, True])
 @pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1), (-1, -1)])

@@ -9,11 +9,15 @@ from typing import Generic
 import torch
 from torch import Tensor
 
+from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.continuations import best_continuations, best_tokens
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import with_gaps_filled
+from knnmt.engine.compiled_ahead import EngineAhead, Running
+from knnmt.engine.state import TransformerState
 from knnmt.retrieval.retriever import BatchRetrieval
 
 
@@ -42,6 +46,7 @@ class Batch(Generic[State]):
         if retrieval is not None:
             retrieval.begin(encoded, sources)
         self.state = engine.start(encoded)
+        self._ahead = engine.ahead if retrieval is None and isinstance(engine, EngineAhead) else None
         self.sources = list(range(len(sources)))
         self.tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
         self.history = self.tokens[:, :, None][:, :, :0]
@@ -50,6 +55,27 @@ class Batch(Generic[State]):
         self.rows = self.history
         self.base = self.scores[:, :, None][:, :, :0]
         self._log_probabilities = self.scores
+
+    def best(self, count: int, most: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+        """Make a step; return its best continuations: scores, parent rows and tokens, (sentences, count) each.
+
+        most: so many steps may be made in one compiled call, as long as each sentence just follows its best
+        continuations: none of these ends, and one is possible. The results are then those of the last step.
+        """
+        never, steps = self._constraints.steady(self.history.shape[-1])
+        if self._ahead is not None and isinstance(self.state, TransformerState) and steps > 0:
+            running = Running(self.tokens, self.history, self.scores)
+            steps, end = min(most, steps), self._engine.special_tokens.end
+            now, *found = self._ahead.run(self.state, running, count, steps, end, never)
+            self.tokens, self.history, self.scores = now.tokens, now.history, now.scores
+            best, parents, tokens = found
+            return best, parents, tokens
+        scores, log_probabilities = self.step()
+        with timing.stage("greedy" if count == 1 else "beam"):
+            if count > 1:
+                return best_continuations(scores, log_probabilities, count)
+            best, tokens = best_tokens(log_probabilities[:, 0])
+            return best[:, None] + scores, torch.zeros_like(tokens)[:, None], tokens[:, None]
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Scores so far (sentences, width) and log-probabilities of the next token (sentences, width, vocabulary).

@@ -18,7 +18,6 @@ import torch
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
-from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -70,10 +69,11 @@ def beam_search(
     finished = [Finished(config) for _ in sources]
 
     with torch.inference_mode():
-        for length in range(1, config.max_tokens + 1):
-            scores, log_probabilities = batch.step()
+        steps = 1
+        while True:
+            best, parents, tokens = batch.best(2 * beam, steps)
             with timing.stage("beam"):
-                best, parents, tokens = best_continuations(scores, log_probabilities, 2 * beam)
+                length = batch.history.shape[-1] + 1
                 ends = tokens == end
                 if length == config.max_tokens:
                     ends.fill_(True)
@@ -105,4 +105,8 @@ def beam_search(
                     growing(batch.leading)
                 if length % _COMPACT_EVERY == 0:
                     batch.state.compact()
+                # Steps that nobody has to look at, unless a hypothesis ends: no sentence can be done before that.
+                undecided = all(len(finished[source].hypotheses) < beam for source in batch.sources)
+                alone = growing is None and undecided and batch.tokens.shape[1] == beam
+                steps = _COMPACT_EVERY - length % _COMPACT_EVERY if alone else 1
     return [each.hypotheses[: config.n_best] for each in finished]

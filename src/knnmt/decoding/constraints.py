@@ -50,6 +50,20 @@ class Constraints:
             token = config.forced_last_token
         return token, generated < config.min_tokens, config.suppressed_tokens
 
+    def steady(self, generated: int) -> tuple[tuple[int, ...], int]:
+        """The tokens that are forbidden after so many tokens, and for how many steps from there exactly these are.
+
+        No step if a token is forced or sequences are forbidden.
+        """
+        token, begins, suppressed = self.at(generated)
+        if token is not None or self._sequences:
+            return (), 0
+        config = self._config
+        until = config.max_tokens - (config.forced_last_token is not None)
+        if begins:
+            return (self._end, *suppressed), min(until, config.min_tokens) - generated
+        return suppressed, until - generated
+
     def apply(self, log_probabilities: Tensor, generated: int, history: Tensor | None) -> None:
         """Force and forbid tokens, in place.
 

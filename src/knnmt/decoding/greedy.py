@@ -11,7 +11,6 @@ import torch
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
-from knnmt.decoding.continuations import best_tokens
 from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -31,11 +30,11 @@ def greedy_search(
     results: list[list[Hypothesis]] = [[] for _ in sources]
 
     with torch.inference_mode():
-        for length in range(1, config.max_tokens + 1):
-            scores, log_probabilities = batch.step()
+        while True:
+            scores, parents, chosen = batch.best(1, config.max_tokens if growing is None else 1)
             with timing.stage("greedy"):
-                best, tokens = best_tokens(log_probabilities[:, 0])
-                best = best + scores[:, 0]
+                best, tokens = scores[:, 0], chosen[:, 0]
+                length = batch.history.shape[-1] + 1
                 last = length == config.max_tokens
                 possible = [
                     (place, last or token == end)
@@ -44,7 +43,7 @@ def greedy_search(
                 ]
                 if ended := [place for place, ends in possible if ends]:
                     at = torch.tensor(ended, device=tokens.device)
-                    hypotheses = batch.ended(at, torch.zeros_like(at), tokens[at], best[at])
+                    hypotheses = batch.ended(at, parents[at, 0], tokens[at], best[at])
                     for place, hypothesis in zip(ended, hypotheses, strict=True):
                         score = hypothesis.score / length**config.length_penalty
                         results[batch.sources[place]] = [replace(hypothesis, score=score)]
@@ -52,8 +51,7 @@ def greedy_search(
                 running = [place for place, ends in possible if not ends]
                 if not running:
                     break
-                tokens = tokens[:, None]
-                batch.follow(torch.zeros_like(tokens), tokens, best[:, None])
+                batch.follow(parents, chosen, scores)
                 batch.keep(running)
                 if growing is not None:
                     growing(batch.leading)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class CompiledDecoder:
         matrices: Sequence[Sequence[Matrix]],
         last_norm: Norm | None,
     ) -> None:
-        self._decode = native.knnmt_decode
+        self._native = native
         self._dim = shape.dim
         self._kept = (embedding, layers, last_norm)
         residuals = [(each.self_residual, each.cross_residual, each.feed_forward_residual) for each in layers]
@@ -113,6 +114,23 @@ class CompiledDecoder:
         lengths, new = (ctypes.c_int64 * sentences)(*state.lengths), (ctypes.c_int32 * sentences)(*turns)
         return self._run(state, shape, tokens, ctypes.addressof(lengths), None, ctypes.addressof(new))
 
+    def ahead(self, state: TransformerState, output: Matrix, ahead: ctypes.Structure) -> int:
+        """Make steps with one new token of each row, as knnmt_ahead in ahead.cpp; return how many were made.
+
+        ahead: as in ahead.cpp; the state must have room for its steps
+        """
+        lengths = state.lengths.contiguous()
+        of_state, cross = _described(
+            state, (state.sentences, state.width, 1, state.used), lengths.data_ptr(), state.visible.data_ptr(), None
+        )
+        places = (ctypes.addressof(self._decoder), ctypes.addressof(of_state), ctypes.addressof(output))
+        made = int(self._native.knnmt_ahead(*places, ctypes.addressof(ahead), torch.get_num_threads()))
+        del cross  # which compiled code has read
+        if made < 0:
+            raise self._refused()
+        state.made(made)
+        return made
+
     def _run(
         self,
         state: TransformerState | StateInTurn,
@@ -123,25 +141,42 @@ class CompiledDecoder:
         turns: int | None,
     ) -> Tensor:
         """shape: the fields sentences, width, together and used of `_State`"""
-        cross = (ctypes.c_void_p * len(state.cross))(*(each.data_ptr() for each in state.cross))
-        of_state = _State(
-            *shape,
-            state.slots.shape[2],
-            state.cross[0].shape[1],
-            state.slots.stride(0),
-            state.slots.data_ptr(),
-            visible,
-            lengths,
-            ctypes.addressof(cross),
-            None if state.cross_mask is None else state.cross_mask.data_ptr(),
-            turns,
-        )
+        of_state, cross = _described(state, shape, lengths, visible, turns)
         tokens = tokens.to(torch.long).contiguous()
         representations = torch.empty((*tokens.shape, self._dim))
         places = (ctypes.addressof(self._decoder), ctypes.addressof(of_state), tokens.data_ptr())
-        if not self._decode(*places, representations.data_ptr(), torch.get_num_threads()):
-            raise InputError(
-                f"a step was asked for with a token that is not one of the model's {self._decoder.vocabulary:,}, "
-                f"or after more than its {self._decoder.longest} positions"
-            )
+        sound = self._native.knnmt_decode(*places, representations.data_ptr(), torch.get_num_threads())
+        del cross  # which compiled code has read
+        if not sound:
+            raise self._refused()
         return representations
+
+    def _refused(self) -> InputError:
+        return InputError(
+            f"a step was asked for with a token that is not one of the model's {self._decoder.vocabulary:,}, "
+            f"or after more than its {self._decoder.longest} positions"
+        )
+
+
+def _described(
+    state: TransformerState | StateInTurn,
+    shape: tuple[int, int, int, int],
+    lengths: int,
+    visible: int | None,
+    turns: int | None,
+) -> tuple[_State, ctypes.Array[Any]]:
+    """A state for compiled code, and an array that it refers to. shape: sentences, width, together and used."""
+    cross = (ctypes.c_void_p * len(state.cross))(*(each.data_ptr() for each in state.cross))
+    described = _State(
+        *shape,
+        state.slots.shape[2],
+        state.cross[0].shape[1],
+        state.slots.stride(0),
+        state.slots.data_ptr(),
+        visible,
+        lengths,
+        ctypes.addressof(cross),
+        None if state.cross_mask is None else state.cross_mask.data_ptr(),
+        turns,
+    )
+    return described, cross

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from knnmt.engine.large_pages import in_large_pages
 from knnmt.native import library
 
 _LARGEST = 127  # the largest code; -128 stays unused, so that every code has its negative
@@ -53,12 +54,12 @@ class CompiledProduct:
         digits: int = 0,
     ) -> None:
         self._native = native
-        self._inputs, self._outputs = shape
+        self.inputs, self.outputs = shape
         self._kept = (panels, None if bias is None else bias.contiguous(), scales, starts)
         places = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
         self.matrix = Matrix(digits, panels.dtype == torch.float16, *shape, *places)
         self._matrix_at = ctypes.addressof(self.matrix)
-        self._scratch_bytes = digits * ((self._inputs + 3) // 4 * 4) + 4 if digits else 0  # for each row
+        self._scratch_bytes = digits * ((self.inputs + 3) // 4 * 4) + 4 if digits else 0  # for each row
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._run(self._native.knnmt_product, x)
@@ -68,15 +69,19 @@ class CompiledProduct:
         return self._run(self._native.knnmt_log_probabilities, x)
 
     def _run(self, function: Any, x: Tensor) -> Tensor:
-        if x.dtype != torch.float32 or x.shape[1] != self._inputs:  # compiled code would read beyond the end
-            raise ValueError(f"expected rows of {self._inputs} numbers in float32, got {tuple(x.shape)} in {x.dtype}")
+        if x.dtype != torch.float32 or x.shape[1] != self.inputs:  # compiled code would read beyond the end
+            raise ValueError(f"expected rows of {self.inputs} numbers in float32, got {tuple(x.shape)} in {x.dtype}")
         x = x.contiguous()
         rows = len(x)
-        y = torch.empty((rows, self._outputs))
-        scratch = torch.empty(rows * self._scratch_bytes, dtype=torch.uint8)
+        y = torch.empty((rows, self.outputs))
+        scratch = self.scratch(rows)
         places = (x.data_ptr(), y.data_ptr(), scratch.data_ptr())
         function(self._matrix_at, *places, rows, torch.get_num_threads())
         return y
+
+    def scratch(self, rows: int) -> Tensor:
+        """The memory that compiled code needs for so many rows."""
+        return torch.empty(rows * self._scratch_bytes, dtype=torch.uint8)
 
 
 def float_product(weight: Tensor, bias: Tensor | None) -> CompiledProduct | None:
@@ -90,7 +95,7 @@ def float_product(weight: Tensor, bias: Tensor | None) -> CompiledProduct | None
     half = weight.half()
     exact = torch.equal(half.float(), weight)
     whole = functional.pad(half if exact else weight, (0, 0, 0, more))
-    panels = whole.view(-1, panel, inputs).transpose(1, 2).contiguous()
+    panels = in_large_pages(whole.view(-1, panel, inputs).transpose(1, 2))
     return CompiledProduct(native, (inputs, outputs), panels, None if bias is None else functional.pad(bias, (0, more)))
 
 
@@ -151,7 +156,7 @@ def _compiled(codes: Tensor, scales: Tensor, bias: Tensor | None, fine: bool) ->
     panel = native.knnmt_panel()
     more = -outputs % panel
     whole = functional.pad(codes, (0, -inputs % 4, 0, more))
-    panels = whole.view(-1, panel, whole.shape[1] // 4, 4).transpose(1, 2).contiguous()
+    panels = in_large_pages(whole.view(-1, panel, whole.shape[1] // 4, 4).transpose(1, 2))
     starts = -native.knnmt_offset() * whole.sum(1, dtype=torch.int32)
     return CompiledProduct(
         native,

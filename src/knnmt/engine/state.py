@@ -102,6 +102,19 @@ class TransformerState:
         return before
 
     @torch.inference_mode()
+    def room_for_steps(self, steps: int) -> int:
+        """How many of these steps, with one token per row, there is room for; it makes room for at least one."""
+        if self.used + self.width > self.visible.shape[2]:
+            self._reserve(self.used + self.width)
+        return min(steps, (self.visible.shape[2] - self.used) // self.width)
+
+    @torch.inference_mode()
+    def made(self, steps: int) -> None:
+        """Compiled code has filled and unmasked the slots of so many steps."""
+        self.used += steps * self.width
+        self.lengths = self.lengths + steps
+
+    @torch.inference_mode()
     def widen(self, width: int) -> None:
         self.visible = self.visible.repeat(1, width, 1)
         self.lengths = self.lengths.repeat(1, width)

@@ -20,6 +20,7 @@ from knnmt.engine.any_shape import any_shape
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
+from knnmt.engine.compiled_ahead import CompiledAhead
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
 from knnmt.engine.compiled_encoder import CompiledEncoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept, TurnState
@@ -199,6 +200,12 @@ class TransformerEngine:
             if cross_attention is not None:
                 cross_attention[:] = [weights.view(sentences, width, m, -1) for weights in cross_attention]
             return x.view(sentences, width, m, self.dim)
+
+    @property
+    def ahead(self) -> CompiledAhead | None:
+        """Several steps in one compiled call, or None if that is not possible."""
+        decoder, output = self._compiled, self._output.compiled
+        return None if decoder is None or output is None else CompiledAhead(decoder, output)
 
     @property
     def takes_turns(self) -> bool:

@@ -1,4 +1,4 @@
-// Products of rows with weights, in float32 and in int8; see products.h.
+// Products of rows with weights, in float32, and how a team shares a product; see products.h.
 
 #include "products.h"
 
@@ -6,13 +6,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "panels.h"
+#include "product8.h"
 #include "vectors.h"
 
 using products::Codes;
 
 namespace {
-
-// ---- float32 --------------------------------------------------------------------------------------------------------
 
 // So many panels and rows are worked on at once that their sums fill the registers.
 constexpr int PANELS = WIDTH == 16 ? 4 : 3;
@@ -130,149 +130,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
         for (int64_t row = 0; row < rows; ++row) std::copy_n(to + row * to_stride, outputs - first, y + row * y_stride + first);
 }
 
-// ---- int8 -----------------------------------------------------------------------------------------------------------
-
-constexpr int PANELS8 = WIDTH == 64 ? 3 : 2;
-constexpr int ROWS8 = WIDTH == 64 ? 8 : 4;
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-constexpr int OFFSET = 128;  // these multiply bytes without a sign by bytes with one
-#else
-constexpr int OFFSET = 0;
-#endif
-
-// To each sum, four products of a row's numbers with those of an output.
-Ints add_products(Ints sums, Ints row, Ints weight) {
-#if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)row, (__m512i)weight);
-#elif defined(__AVXVNNI__)
-    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)row, (__m256i)weight);
-#elif defined(__AVX512BW__)
-    // 16 bits hold 2 * 127 * 127; the row's sign goes to the weight, for there are no products of two signed bytes.
-    const __m512i x = (__m512i)row, w = (__m512i)weight;
-    const __m512i signed_weight = _mm512_mask_sub_epi8(w, _mm512_movepi8_mask(x), _mm512_setzero_si512(), w);
-    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x), signed_weight);
-    return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
-#elif defined(__AVX2__)
-    const __m256i x = (__m256i)row, w = (__m256i)weight;
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));  // as above
-    return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-#elif defined(__ARM_FEATURE_DOTPROD)
-    return (Ints)vdotq_s32((int32x4_t)sums, (int8x16_t)row, (int8x16_t)weight);
-#else
-    const int8x16_t x = (int8x16_t)row, w = (int8x16_t)weight;
-    const int32x4_t first = vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(w)));
-    return sums + (Ints)vpaddq_s32(first, vpaddlq_s16(vmull_high_s8(x, w)));
-#endif
-}
-
-// A row in steps of its largest number's 127th, or with two digits of 128 of which the first goes to 127, its 16256th.
-template <int digits>
-void put_into_codes(const Codes& into, int64_t row, const float* x, int64_t inputs) {
-    using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
-    constexpr float LARGEST = digits == 1 ? 127 : 127 * 128;
-    uint8_t* codes = into.codes + row * digits * into.stride;
-    const int64_t whole = inputs / FLOATS * FLOATS;
-    float rest[FLOATS] = {};
-    std::copy(x + whole, x + inputs, rest);
-    Floats most = {}, none = {};
-    for (int64_t i = 0; i <= whole; i += FLOATS) {
-        const Floats some = load<Floats>(i < whole ? x + i : rest);
-        most = some > most ? some : most;
-        most = -some > most ? -some : most;
-        none += some * 0.0f;
-    }
-    const float furthest = largest(most), steps = furthest > 0 ? LARGEST / furthest : 0;
-    into.steps[row] = furthest / LARGEST + sum(none);  // no number, where there was one that is none
-    for (int64_t i = 0; i <= whole; i += FLOATS) {
-        const size_t bytes = static_cast<size_t>(i < whole ? FLOATS : into.stride - whole);
-        const Ints number = nearest(load<Floats>(i < whole ? x + i : rest) * steps);
-        const Ints first = digits == 1 ? number : (number + 64) >> 7;
-        const Narrow narrow = __builtin_convertvector(first + OFFSET, Narrow);
-        std::memcpy(codes + i, &narrow, bytes);
-        if constexpr (digits == 2) {
-            const Narrow second = __builtin_convertvector(number - (first << 7) + OFFSET, Narrow);
-            std::memcpy(codes + into.stride + i, &second, bytes);
-        }
-    }
-}
-
-// What is fetched while rows are multiplied with panels: of many rows, while each few are, a panel that comes next, and of few,
-// for which the memory is the limit, what comes soon of the panels themselves.
-enum class Fetch { NOTHING, SOON, NEXT };
-
-template <int digits, int rows, int panels, Fetch fetch>
-__attribute__((noinline)) void multiply8(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
-    const int64_t quads = x.stride / 4, first = panel * FLOATS;
-    const int8_t* weight = static_cast<const int8_t*>(matrix.panels) + first * x.stride;
-    const uint8_t* codes = x.codes + row * digits * x.stride;
-    Ints sums[rows * digits][panels];
-    for (auto& each : sums)
-        for (int p = 0; p < panels; ++p) each[p] = load<Ints>(matrix.starts + first + p * FLOATS);
-    for (int64_t i = 0; i < quads; ++i) {
-        Ints some[panels];
-        if (fetch == Fetch::NEXT) __builtin_prefetch(next + i * WIDTH);
-        for (int p = 0; p < panels; ++p) {
-            if (fetch == Fetch::SOON) __builtin_prefetch(weight + (p * quads + i) * WIDTH + SOON);
-            some[p] = load<Ints>(weight + (p * quads + i) * WIDTH);
-        }
-        for (int r = 0; r < rows * digits; ++r) {
-            int32_t four;
-            std::memcpy(&four, codes + r * x.stride + i * 4, 4);
-            const Ints broadcast = four - Ints{};
-            for (int p = 0; p < panels; ++p) sums[r][p] = add_products(sums[r][p], broadcast, some[p]);
-        }
-    }
-    const bool whole = first + panels * FLOATS <= matrix.outputs;
-    for (int p = 0; p < panels; ++p) {
-        const int64_t output = first + p * FLOATS;
-        const Floats scales = load<Floats>(matrix.scales + output);
-        for (int r = 0; r < rows; ++r) {
-            Floats sum = __builtin_convertvector(sums[r * digits][p], Floats);
-            if constexpr (digits == 2) sum = sum * 128.0f + __builtin_convertvector(sums[r * digits + 1][p], Floats);
-            Floats result = rounded(sum * (scales * x.steps[row + r]));
-            if (matrix.bias) result += load<Floats>(matrix.bias + output);
-            float* place = y + (row + r) * matrix.outputs + output;
-            if (whole)
-                std::memcpy(place, &result, sizeof(result));
-            else
-                std::memcpy(place, &result, static_cast<size_t>(std::min<int64_t>(FLOATS, matrix.outputs - output)) * sizeof(float));
-        }
-    }
-}
-
-template <int digits, int panels, Fetch fetch, int rows = ROWS8 / digits>
-void multiply8_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
-    if constexpr (rows > 1)
-        if (count < rows) return multiply8_rows<digits, panels, fetch, rows - 1>(count, matrix, panel, x, row, y, next);
-    multiply8<digits, rows, panels, fetch>(matrix, panel, x, row, y, next);
-}
-
-template <int digits, int panels>
-void multiply8_panels(const Matrix& matrix, int64_t panel, int64_t rows, const Codes& x, float* y) {
-    constexpr int each = ROWS8 / digits;
-    const int8_t* next = static_cast<const int8_t*>(matrix.panels) + (panel + panels) * FLOATS * x.stride;
-    const bool last = (panel + 2 * panels) * FLOATS > matrix.outputs;
-    int64_t row = 0;
-    if (rows <= (panels - 1) * each) {
-        multiply8_rows<digits, panels, Fetch::SOON>(rows, matrix, panel, x, row, y, next);
-        row += each;
-    } else if (!last)
-        for (; row < panels * each && row < rows; row += each, next += FLOATS * x.stride)
-            multiply8_rows<digits, panels, Fetch::NEXT>(rows - row, matrix, panel, x, row, y, next);
-    for (; row < rows; row += each) multiply8_rows<digits, panels, Fetch::NOTHING>(rows - row, matrix, panel, x, row, y, next);
-}
-
 // ---- Parts of a product ---------------------------------------------------------------------------------------------
-
-// `work` on the panels before `last`: `most` at once, for those fill the registers, and towards the end fewer, but rather
-// twice two than three and one alone.
-template <int most, typename Work>
-void by_panels(int64_t panel, int64_t last, Work work) {
-    for (; last - panel >= most && (most < 3 || last - panel != most + 1); panel += most)
-        work(panel, std::integral_constant<int, most>());
-    if constexpr (most > 1)
-        if (panel < last) by_panels<most - 1>(panel, last, work);
-}
 
 constexpr int64_t PART = 1 << 16;      // weights that a few rows are multiplied with in some microseconds
 constexpr int64_t MOST_PARTS = 16;     // for each thread
@@ -291,21 +149,16 @@ void multiply_part(const Matrix& matrix, int64_t first, int64_t last, int64_t ro
                     multiply_panels<count, float>(matrix, at, some, from, matrix.inputs, to, matrix.outputs);
             });
         }
-    else if (matrix.digits == 1)
-        by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<1, count>(matrix, at, rows, codes, y); });
     else
-        by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<2, count>(matrix, at, rows, codes, y); });
+        products::multiply8(matrix, first, last, rows, codes, y);
 }
 
 }  // namespace
 
 namespace products {
 
-int32_t offset() { return OFFSET; }
-
 void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
-    if (matrix.digits == 1) put_into_codes<1>(into, row, x, matrix.inputs);
-    if (matrix.digits == 2) put_into_codes<2>(into, row, x, matrix.inputs);
+    if (matrix.digits) put_into_codes(matrix, into, row, x);
 }
 
 void multiply(teams::Team& team, const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y) {
@@ -340,7 +193,7 @@ extern "C" {
 
 // How many outputs a panel has, and what is added to the numbers of rows in int8.
 int32_t knnmt_panel() { return FLOATS; }
-int32_t knnmt_offset() { return OFFSET; }
+int32_t knnmt_offset() { return products::offset(); }
 
 // x (rows, inputs); y (rows, outputs) is written. `scratch` of int8 weights: (rows, digits, inputs in fours) bytes, then
 // (rows,) numbers of 4 bytes.

@@ -1,12 +1,13 @@
 // What a step does over the whole vocabulary: log-probabilities of the next token, and the best continuations.
 
+#include "vocabulary.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
-#include "products.h"
 #include "vectors.h"
 
 namespace {
@@ -74,16 +75,12 @@ bool any_above(const float* row, float limit) {
 
 extern "C" {
 
-// As knnmt_product, and then y of each row less the logarithm of the sum of its exponentials.
 void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
     teams::Team team(threads);
     products::multiply(team, *matrix, x, y, scratch, rows);
     team.each(rows, [&](int64_t row) { log_softmax(y + row * matrix->outputs, matrix->outputs); });
 }
 
-// The `count` best of the sums of scores (sentences, width) and log_probabilities (sentences, width, vocabulary), best
-// first: best (sentences, count), and where they are in a sentence's log-probabilities, places (sentences, count).
-// Where there are not as many, -inf at the first place.
 void knnmt_best(const float* scores, const float* log_probabilities, float* best, int64_t* places, int32_t sentences,
                 int32_t width, int64_t vocabulary, int32_t count, int32_t threads) {
     teams::Team team(threads);
