@@ -3,14 +3,16 @@
     python benchmarks/finetune.py [--domains it koran law medical] [--pairs 15000] [--lines 500] [--device cuda]
 
 For each domain, the model learns from `--pairs` training pairs until the loss on one half of the development text no
-longer improves. `--lines` lines of the other half, and as many of the next named domain, are translated by the model
-alone, kNN-MT, both fine-tuned models, and the fully fine-tuned model with kNN-MT on top. A store for a fine-tuned model
-is built with that model. Stores are tuned by likelihood on the half that decides when to stop.
+longer improves. `--lines` lines of the other half, and as many of another domain, are translated by the model alone,
+kNN-MT, both fine-tuned models, and the fully fine-tuned model with kNN-MT on top. A store for a fine-tuned model is
+built with that model. Stores are tuned by likelihood on the half that decides when to stop.
 
 Columns: BLEU and chrF on text of the domain and of another (by sacrebleu; if it is not installed, `--hypotheses FILE`
-keeps translations, and `--score FILE` scores them elsewhere); how many words of the references that occur 1 to 5 times
-in the training text are translated; seconds until the first adapted sentence, to learn one correction and to forget
-one; bytes per client; sentences per second. Text comes from KNNMT_DATA (default ../shared). Needs only the light core.
+keeps translations, and `--score FILE ...` scores them elsewhere, all seeds and domains together); how many words of the
+references that occur 1 to 5 times in the training text are translated; seconds until the first adapted sentence, to
+learn one correction and to forget one; bytes per client; sentences per second; passes and seconds of training. Scores
+are means of the seeds (`--seed`), times are medians. A second table compares every system with kNN-MT by a paired
+bootstrap. Text comes from KNNMT_DATA (default ../shared). Needs only the light core.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -38,6 +41,7 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import fitting_tokens
+from knnmt.evaluation.scoring import Difference, resampled_scores
 from knnmt.evaluation.tuning import tune
 from knnmt.translator.translator import Translator
 from trainable import CHECKPOINT, Marian, Training, checked_against_engine, fine_tuned, tell
@@ -46,13 +50,16 @@ DOMAINS = ("it", "koran", "law", "medical")
 RATES = {"whole": 2e-4, "lora": 1e-3}
 RANK = 16
 RARE = 5
+SYSTEMS = ("alone", "knn", "whole", "both", "lora")
+COMPARED = "kNN-MT"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One line of the table. None if something is possible only by training again, or if nothing was trained.
 
-    own, other: hypotheses; training: `Training`, as a record
+    own, other: hypotheses; training: `Training`, as a record; seed: of the training
+    other_domain: whose text is `other`
     """
 
     domain: str
@@ -65,18 +72,24 @@ class Measured:
     client_bytes: int
     sentences_a_second: float
     training: dict[str, Any] | None = None
+    seed: int = 0
+    other_domain: str = "it"
 
 
 def measured(
     translator: Translator,
-    name: tuple[str, str],
+    name: tuple[str, str, str],
     store: Path | None,
     texts: tuple[list[str], list[str]],
     seconds: float,
     size: int,
     training: Training | None = None,
+    seed: int = 0,
 ) -> Measured:
-    """Translate with a model, and with a store if there is one; seconds: that both took to make."""
+    """Translate with a model, and with a store if there is one; seconds: that both took to make.
+
+    name: domain, system, and the domain of the other text
+    """
     how: dict[str, Any] = {"datastore": store}
     began = time.perf_counter()
     translator.translate(texts[0][:1], **how)
@@ -99,7 +112,8 @@ def measured(
         translator.memories.refresh([store])
         forgetting = time.perf_counter() - began
     trained = None if training is None else asdict(training)
-    return Measured(*name, own, other, first, correction, forgetting, size, speed, trained)
+    numbers = first, correction, forgetting, size, speed
+    return Measured(name[0], name[1], own, other, *numbers, trained, seed, name[2])
 
 
 def tuned_store(place: Path, pairs: Sequence[SegmentPair], judging: Sequence[SegmentPair], model: Any) -> float:
@@ -121,29 +135,35 @@ def of_domain(domain: str, other: str, given: argparse.Namespace) -> Iterator[Me
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         base = Translator(device=given.device, threads=given.threads)
-        yield measured(base, (domain, "the model alone"), None, texts, 0.0, 0)
-        seconds = tuned_store(directory / "base.store", training, judging, base)
-        size = _size(directory / "base.store")
-        yield measured(base, (domain, "kNN-MT"), directory / "base.store", texts, seconds, size)
+        if "alone" in given.systems:
+            yield measured(base, (domain, "the model alone", other), None, texts, 0.0, 0)
+        if "knn" in given.systems:
+            seconds = tuned_store(directory / "base.store", training, judging, base)
+            size = _size(directory / "base.store")
+            yield measured(base, (domain, COMPARED, other), directory / "base.store", texts, seconds, size)
         tokens, judged_tokens = fitting_tokens(base.engine, training), fitting_tokens(base.engine, judging)
         for kind, label in (("whole", "fine-tuned"), ("lora", f"LoRA, rank {RANK}")):
-            torch.manual_seed(0)
+            if not {kind, "both" if kind == "whole" else kind} & set(given.systems):
+                continue
+            torch.manual_seed(given.seed)
             model = Marian(CHECKPOINT, RANK if kind == "lora" else 0)
             model.to(torch.device(given.device or "cpu"))
             if kind == "whole":
                 tell(f"{domain}: at most {checked_against_engine(model, base.engine, judging[:4]):.1e} from the engine")
             began = time.perf_counter()
             tell(f"{domain}: {label}")
-            went = fine_tuned(model, tokens, judged_tokens, RATES[kind], given.passes, given.checks)
+            went = fine_tuned(model, tokens, judged_tokens, RATES[kind], given.passes, given.checks, given.seed)
             model.save(directory / kind)
             seconds = time.perf_counter() - began
             learnt = Translator(directory / kind, device=given.device, threads=given.threads)
-            yield measured(learnt, (domain, label), None, texts, seconds, model.client_bytes(), went)
-            if kind == "whole":
+            size = model.client_bytes()
+            yield measured(learnt, (domain, label, other), None, texts, seconds, size, went, given.seed)
+            if kind == "whole" and "both" in given.systems:
                 place = directory / "learnt.store"
                 seconds += tuned_store(place, training, judging, learnt)
-                size = model.client_bytes() + _size(place)
-                yield measured(learnt, (domain, "fine-tuned, kNN-MT on top"), place, texts, seconds, size, went)
+                size += _size(place)
+                name = domain, "fine-tuned, kNN-MT on top", other
+                yield measured(learnt, name, place, texts, seconds, size, went, given.seed)
 
 
 def _size(directory: Path) -> int:
@@ -179,42 +199,73 @@ def words(text: str) -> list[str]:
 
 
 def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
-    """Print the table, with scores if sacrebleu is installed."""
-    try:
-        from sacrebleu.metrics import BLEU, CHRF
-    except ImportError:
-        sys.exit("sacrebleu is not installed: give --hypotheses FILE here, and --score FILE elsewhere")
-    print(
-        "| domain | system | BLEU / chrF | on other text | rare words | first sentence, s | correction, s "
-        "| forgetting, s | MB a client | sentences/s | passes |\n" + "|---" * 11 + "|"
-    )
+    """Print both tables. Seeds of a system are together."""
+    groups: dict[tuple[str, str], list[Measured]] = {}
     for each in found:
-        other = following(each.domain, given.domains)
-        cells = []
-        for domain, hypotheses in ((each.domain, each.own), (other, each.other)):
-            references = [pair.target for pair in spread(halves(read(domain, "dev"))[1], given.lines)]
-            cells.append(
-                f"{BLEU().corpus_score(hypotheses, [references]).score:.2f} / "
-                f"{CHRF().corpus_score(hypotheses, [references]).score:.2f}"
-            )
-            if domain == each.domain:
-                training = [pair.target for pair in memory_of(domain, given.pairs)]
-                rare, count = rare_recall(training, hypotheses, references)
+        groups.setdefault((each.domain, each.system), []).append(each)
+    scored = {place: _scored(seeds, given) for place, seeds in groups.items()}
+    print(
+        "| domain | system | seeds | BLEU / chrF | on other text | rare words | first sentence, s | correction, s "
+        "| forgetting, s | MB a client | sentences/s | passes | training, s |\n" + "|---" * 13 + "|"
+    )
+    for (domain, system), seeds in groups.items():
+        one, scores = seeds[0], scored[domain, system]
+        own, other = (" / ".join(f"{scores[text][metric][0]:.2f}" for metric in (0, 1)) for text in (0, 1))
         seconds = [
-            "train again" if s is None else f"{s:.2f}" for s in (each.correction_seconds, each.forgetting_seconds)
+            "train again" if one.training and getattr(one, name) is None else _median(seeds, name, ".2f")
+            for name in ("correction_seconds", "forgetting_seconds")
         ]
         print(
-            f"| {each.domain} | {each.system} | {cells[0]} | {other} {cells[1]} | {rare:.1%} of {count:,} | "
-            f"{each.first_seconds:.1f} | {seconds[0]} | {seconds[1]} | {each.client_bytes / 1e6:.1f} | "
-            f"{each.sentences_a_second:.1f} | {told(each.training)} |"
+            f"| {domain} | {system} | {len(seeds)} | {own} | {one.other_domain} {other} | "
+            f"{rare_told(seeds, given)} | {_median(seeds, 'first_seconds', '.1f')} | {seconds[0]} | {seconds[1]} | "
+            f"{one.client_bytes / 1e6:.1f} | {_median(seeds, 'sentences_a_second', '.0f')} | {told(seeds)} |"
         )
+    print(f"\n| against {COMPARED} | system | BLEU | chrF | BLEU on other text | chrF |\n" + "|---" * 6 + "|")
+    for (domain, system), scores in scored.items():
+        if system != COMPARED and (compared := scored.get((domain, COMPARED))) is not None:
+            differences = [one - two for text in (0, 1) for one, two in zip(scores[text], compared[text], strict=True)]
+            print(f"| {domain} | {system} | {' | '.join(map(_difference, differences))} |")
 
 
-def told(training: dict[str, Any] | None) -> str:
-    """The passes over the training text up to the best loss."""
-    if training is None:
-        return ""
-    return f"{training['passes']:.1f}{'' if training['ended'] else ', not at its end'}"
+def _scored(seeds: Sequence[Measured], given: argparse.Namespace) -> list[tuple[Any, Any]]:
+    """BLEU and chrF on text of the domain and of another, resampled, as means of the seeds."""
+    domain = seeds[0].domain
+    found = []
+    for text, name in ((domain, "own"), (seeds[0].other_domain, "other")):
+        references = [pair.target for pair in spread(halves(read(text, "dev"))[1], given.lines)]
+        scores = [resampled_scores(getattr(each, name), references) for each in seeds]
+        bleu, chrf = (sum(each[metric] for each in scores) / len(scores) for metric in (0, 1))
+        found.append((bleu, chrf))
+    return found
+
+
+def rare_told(seeds: Sequence[Measured], given: argparse.Namespace) -> str:
+    """The part of the rare words of the references that were translated, as the mean of the seeds."""
+    domain = seeds[0].domain
+    training = [pair.target for pair in memory_of(domain, given.pairs)]
+    references = [pair.target for pair in spread(halves(read(domain, "dev"))[1], given.lines)]
+    found = [rare_recall(training, each.own, references) for each in seeds]
+    return f"{fmean(part for part, _ in found):.1%} of {found[0][1]:,}"
+
+
+def _difference(differences: Any) -> str:
+    found = Difference.of(differences)
+    return f"{found.value:+.2f} ± {(found.high - found.low) / 2:.2f}, p {found.p_value:.3f}"
+
+
+def _median(seeds: Sequence[Measured], name: str, form: str) -> str:
+    found = [value for each in seeds if (value := getattr(each, name)) is not None]
+    return format(median(found), form) if found else ""
+
+
+def told(seeds: Sequence[Measured]) -> str:
+    """The passes over the training text up to the best loss, and the seconds of all updates; two cells."""
+    trained = [each.training for each in seeds if each.training is not None]
+    if not trained:
+        return " | "
+    ended = "" if all(each["ended"] for each in trained) else ", not at its end"
+    seconds = median(each.get("seconds", 0.0) for each in trained)
+    return f"{fmean(each['passes'] for each in trained):.1f}{ended} | {seconds:.0f}"
 
 
 def following(domain: str, domains: Sequence[str]) -> str:
@@ -234,12 +285,15 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--hypotheses", type=Path)
-    parser.add_argument("--score", type=Path)
+    parser.add_argument("--score", type=Path, nargs="+", help="files of --hypotheses")
+    parser.add_argument("--seed", type=int, default=0, help="of training")
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
     given = parser.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)
     if given.score is not None:
-        show([Measured(**each) for each in json.loads(given.score.read_text(encoding="utf-8"))], given)
+        files = [json.loads(each.read_text(encoding="utf-8")) for each in given.score]
+        show([Measured(**each) for file in files for each in file], given)
         return
     found: list[Measured] = []
     for domain in given.domains:

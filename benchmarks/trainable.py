@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,24 +165,31 @@ def checked_against_engine(model: Marian, engine: Any, pairs: Sequence[SegmentPa
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How a training went. before, best: loss of the development text, in nats per token; ended: by that loss"""
+    """How a training went.
+
+    before, best: loss of the development text, in nats per token; ended: by that loss; seconds: of all updates
+    """
 
     updates: int
     passes: float
     before: float
     best: float
     ended: bool
+    seconds: float = 0.0
 
 
-def fine_tuned(model: Marian, training: Tokens, judging: Tokens, rate: float, passes: int, checks: int) -> Training:
+def fine_tuned(
+    model: Marian, training: Tokens, judging: Tokens, rate: float, passes: int, checks: int, seed: int = 0
+) -> Training:
     """Train until the loss of `judging` has not improved for some checks, `checks` per pass, and keep the best."""
+    began = time.perf_counter()
     on_gpu = next(model.parameters()).device.type == "cuda"
     torch.backends.cuda.matmul.allow_tf32 = True  # products of training alone, and a GPU has time for more of them
     learning = [each for each in model.parameters() if each.requires_grad]
     adam = torch.optim.AdamW(learning, rate, (0.9, 0.98), fused=on_gpu)
     batches, looked_at = prepared(model, training), prepared(model, judging)
     every = max(1, len(batches) // checks)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     before = best = judged(model, looked_at)
     best_state, best_update, waited, update = copy.deepcopy(model.state_dict()), 0, 0, 0
     tell(f"  before: {best:.4f} nats a token; {len(batches)} batches a pass")
@@ -209,7 +217,9 @@ def fine_tuned(model: Marian, training: Tokens, judging: Tokens, rate: float, pa
             break
     model.load_state_dict(best_state)
     torch.backends.cuda.matmul.allow_tf32 = False
-    return Training(best_update, best_update / len(batches), before, best, waited == PATIENCE)
+    return Training(
+        best_update, best_update / len(batches), before, best, waited == PATIENCE, time.perf_counter() - began
+    )
 
 
 def prepared(model: Marian, pairs: Tokens) -> list[Batch]:

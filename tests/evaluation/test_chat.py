@@ -202,13 +202,17 @@ def test_one_stands_beside_other_systems(
     pytest.importorskip("sacrebleu")
     store = Datastore.build(tmp_path / "it.store", some_pairs(20), tiny)
     text = some_pairs(4, start=100)
-    systems = [f"none={stub.url},model=m", f"llm={stub.url},model=m,store={store.path},examples=2"]
+    systems = [
+        f"zero={stub.url},model=m",
+        f"one={stub.url},model=m,store={store.path},examples=1",
+        f"five={stub.url},model=m,store={store.path},examples=5",
+    ]
     report = evaluate(text, systems=systems, model=tiny_checkpoint, output=tmp_path / "out", device="cpu")
-    assert [each.run.name for each in report.systems] == ["base", "none", "llm"]
-    assert report.systems[2].run.hypotheses == [each.source.strip() for each in text]  # which the stub says
-    assert "store:it.store|" in report.systems[2].run.signature
-    assert "|llm:m|examples:2|" in report.systems[2].run.signature
-    assert [len(body["messages"]) for _, _, body in stub.asked] == [2] * 4 + [6] * 4
+    assert [each.run.name for each in report.systems] == ["base", "zero", "one", "five"]
+    assert report.systems[3].run.hypotheses == [each.source.strip() for each in text]  # which the stub says
+    assert "store:it.store|" in report.systems[3].run.signature
+    assert "|llm:m|examples:5|" in report.systems[3].run.signature
+    assert [len(body["messages"]) for _, _, body in stub.asked] == [2] * 4 + [4] * 4 + [12] * 4
     again = evaluate(text, systems=systems, model=tiny_checkpoint, output=tmp_path / "out", device="cpu")
     assert all(each.run.reused for each in again.systems)
-    assert len(stub.asked) == 8
+    assert len(stub.asked) == 12

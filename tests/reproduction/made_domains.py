@@ -31,6 +31,7 @@ ROWS = (
     "B/pruning-2-uncounted",
     "B/pca+cache+pruning",
     "B/surest",
+    "B/surest-80",
 )
 
 

@@ -19,7 +19,7 @@ from knnmt.evaluation.scoring import Score, Scores
 from knnmt.fitting.combiner_training import CombinerConfig
 from knnmt.index.store_index import StoreIndex
 from knnmt.reproduction import later
-from knnmt.reproduction.later import PUBLISHED, later_table, seed_directory, trained_combiner
+from knnmt.reproduction.later import PUBLISHED, combiner_directory, later_table, taught_and_validated, trained_combiner
 from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.results import Results, RowResult
 from knnmt.reproduction.stores import DomainStores
@@ -41,13 +41,40 @@ def test_a_row_trains_its_combiner_and_translates_with_it(
     assert record["losses"][0] != record["losses"][1]
     rows = {each.name: each for each in all_rows(32)}
     for seed, name in ((1, "B/meta-k"), (2, "B/meta-k@2")):
-        place = seed_directory(opened.datastore.path, seed)
+        place = combiner_directory(opened.datastore.path, "meta-k", seed)
         trained = TrainedCombiner.read(opened.datastore, "meta-k", place=place)
         assert (trained.record.seed, trained.record.k, trained.record.pairs) == (seed, 8, record["pairs"])
         ready = ReadyRow.of(rows[name], opened, config, None)
         assert ready.retrieval is not None
         assert ready.retrieval.config.k == 8
         assert ready.retrieval.signature().endswith(f"|combiner:{trained.signature()}")
+
+
+def test_two_forms_of_one_method_are_trained_side_by_side(
+    tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(later, "SEEDS", (1,))
+    monkeypatch.setattr(later, "CombinerConfig", partial(CombinerConfig, updates=3))
+    opened = OpenStore(Datastore.build(tmp_path / "s", some_pairs(20), tiny))
+    config = RetrievalConfig(4, 0.5, 3.0)
+    rows = {each.name: each for each in all_rows(32)}
+    for name, k in (("robust-fading", 32), ("robust-fading-8", 8)):
+        trained_combiner(tiny, opened, some_pairs(12, start=100), config, name)
+        ready = ReadyRow.of(rows[f"B/{name}"], opened, config, None)
+        assert ready.config is not None
+        assert ready.config.k == k
+        assert rows[f"B/{name}@3"].combiner == name
+    again = ReadyRow.of(rows["B/robust-fading"], opened, config, None).config
+    assert again is not None
+    assert again.k == 32
+
+
+def test_text_that_validates_is_not_taught() -> None:
+    pairs = some_pairs(later.PAIRS + 200)
+    taught, validated = taught_and_validated(pairs)
+    assert len(taught) + len(validated) == later.PAIRS
+    assert 0.15 < len(validated) / later.PAIRS < 0.25
+    assert not {pair.source for pair in taught} & {pair.source for pair in validated}
 
 
 def test_the_store_of_plac_is_made_with_the_others_from_one_search(tiny: TransformerEngine, tmp_path: Path) -> None:
@@ -60,7 +87,7 @@ def test_the_store_of_plac_is_made_with_the_others_from_one_search(tiny: Transfo
         asked.append(k)
         return StoreIndex(full, exact=True).search(queries, k)
 
-    stores.prune((), ["plac4", "prune1"], search)
+    stores.prune((), ["plac4", "prune1", "surest70"], search)
     assert set(asked) == {5}
     alone = prune_known(full, tmp_path / "alone", StoreIndex(full, exact=True).search, 4)
     found = Datastore.open(stores.path(("plac4",)))
@@ -68,6 +95,9 @@ def test_the_store_of_plac_is_made_with_the_others_from_one_search(tiny: Transfo
     for one, other in zip(found.segments, alone.segments, strict=True):
         assert np.array_equal(one.arrays["keys"], other.arrays["keys"])
     assert Datastore.open(stores.path(("prune1",))).manifest.transforms == ("prune:k=1,seed=0",)
+    surest = Datastore.open(stores.path(("surest70",))).manifest
+    assert surest.transforms == ("surest:k=4,keep=0.7",)
+    assert surest.live_entries == round(0.7 * full.manifest.live_entries)
 
 
 def test_gains_stand_beside_those_published() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import warm
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
+from knnmt.fitting.gate_training import GateConfig
 from knnmt.fitting.tuning import PAPER_WEIGHTS
 from knnmt.reproduction.harm import harm_table
 from knnmt.reproduction.plan import all_rows
@@ -30,6 +32,7 @@ from knnmt.reproduction.results import read_results
 from knnmt.reproduction.tables import Tables
 from knnmt.reproduction.texts import read_reported
 from light_core import FOUR_PACKAGES
+from made_once import made_once
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
@@ -43,11 +46,18 @@ def read(path: Path) -> Any:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> tuple[Path, Path, list[str]]:
     """The data, the output, and what was told."""
-    directory = tmp_path_factory.mktemp("made")
-    told: list[str] = []
-    data = write_domains(directory / "data", test=True)
-    assert produce(asked(data, directory / "out", tiny_checkpoint), told.append) == 0
-    return data, directory / "out", told
+
+    def make(directory: Path) -> None:
+        told: list[str] = []
+        data = write_domains(directory / "data", test=True)
+        with pytest.MonkeyPatch.context() as patched:  # on less text, and gates that learn little
+            patched.setattr("knnmt.reproduction.choosing.GateConfig", partial(GateConfig, epochs=2))
+            patched.setattr("knnmt.reproduction.tuning.BLEU_PAIRS", 2)
+            assert produce(asked(data, directory / "out", tiny_checkpoint), told.append) == 0
+        (directory / "told.json").write_text(json.dumps(told), encoding="utf-8")
+
+    directory = made_once(tmp_path_factory, "produced", make)
+    return directory / "data", directory / "out", read(directory / "told.json")
 
 
 def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -> None:

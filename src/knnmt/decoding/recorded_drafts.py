@@ -40,9 +40,9 @@ FILLING = 4  # so many groups of waiting sentences fill all places: small groups
 # Of each further token, in terms of a step with one: for all sentences together, and for each sentence.
 _TURN_COST, _ROW_COST = 0.03, 0.0004
 # How often the first token of a draft is right, by λ, and every next one after it.
-_MIN_CHANCE, _RIGHT, _RIGHT_BY_CHANCE, _GOES_ON = 0.02, 0.2, 0.65, 0.7
+_MIN_CHANCE, _RIGHT, _RIGHT_BY_CHANCE, _GOES_ON = 0.02, 0.2, 0.65, 0.58
 _USUAL, _MEMORY = 0.5, 0.3  # the chance before anything is known, and how much the last step or sentence counts for it
-_LIKELY = 0.45  # the chance that a step ends a sentence above which the host waits: a useless step costs more
+_LIKELY = 0.35  # the chance that a step ends a sentence above which the host waits: a useless step costs more
 
 
 def recorded_drafts(
@@ -145,16 +145,18 @@ class _Sentence:
         self.batch.found(self.number, found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
     """Sentences on the device that wait for free places.
 
-    size: how many, including blanks; spans: of their own entries, (sentences, 2)
+    size: how many, including blanks
+    entries: of their own segments; spans: where these are on the device, (sentences, 2), None until they are there
     """
 
     sentences: list[_Sentence]
     size: int
-    spans: Array
+    entries: list[Array]
+    spans: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ class Drafting:
             self._look()
             return
         self._step()
-        self._stage()
+        self._stage(while_running=True)
         if len(self._under_way) > 1:
             self._look()
         running = len(self._places) - self._places.count(None)
@@ -269,18 +271,27 @@ class Drafting:
         turns = self._under_way[-1].turns
         return all(each is None or each.likely_done(turns) for each in self._places)
 
-    def _stage(self) -> None:
-        """Bring the next sentences to the device, where they wait. It waits for their segments if nothing else runs."""
-        if self._waiting is not None or not self._queue:
-            return
-        arena, size = self._begin(), len(self._places)
-        running = any(self._places)
-        most = max(1, size // FILLING) if running else size
+    def _stage(self, while_running: bool = False) -> None:
+        """Bring the next sentences to the device, where they wait.
+
+        while_running: only as far as that takes no longer than a step: their sources, or their entries
+        """
+        if self._waiting is None:
+            self._waiting = self._next(while_running)
+            if while_running:
+                return
+        if self._waiting is not None and self._waiting.spans is None:
+            self._waiting.spans = self._recorded.stage(self._waiting.entries, self._begin().kept)
+
+    def _next(self, while_running: bool) -> _Waiting | None:
+        """The next sentences, encoded; None if they would have to wait for the choice of their segments."""
+        size = len(self._places)
+        most = max(1, size // FILLING) if while_running else size
         sentences: list[_Sentence] = []
         entries: list[Array] = []
         while self._queue and len(sentences) < most:
             batch = self._queue[0]
-            if (running or sentences) and not batch.ready:
+            if (while_running or sentences) and not batch.ready:
                 break
             taken = range(batch.begun, min(len(batch.sources), batch.begun + most - len(sentences)))
             entries += [batch.entries()[number] for number in taken]
@@ -289,18 +300,18 @@ class Drafting:
             if batch.begun == len(batch.sources):
                 self._queue.popleft()
         if not sentences:
-            return
+            return None
         group = size_for(len(sentences))
         sources = [each.batch.sources[each.number] for each in sentences]
-        positions = load_sources(self._engine, arena, sources, group, recorded_turns.stage)
+        positions = load_sources(self._engine, self._begin(), sources, group, recorded_turns.stage)
         for each in sentences:
             each.source = positions
-        self._waiting = _Waiting(sentences, group, self._recorded.stage(entries, arena.kept))
+        return _Waiting(sentences, group, entries)
 
     def _admit(self) -> None:
         """Give waiting sentences their places, if there are enough."""
         waiting = self._waiting
-        if waiting is None or self._places.count(None) < waiting.size:
+        if waiting is None or waiting.spans is None or self._places.count(None) < waiting.size:
             return
         arena, steps = self._begin(), self._recorded.steps
         assert steps is not None  # noqa: S101 - it has begun

@@ -9,17 +9,18 @@ from typing import Any
 from knnmt.evaluation.scoring import Difference, resampled_scores
 from knnmt.reproduction.plan import (
     ALPHAS,
+    COMBINERS,
     MORE_TAUS,
     PRUNING_KS,
     SEGMENT_CHOICES,
     SEGMENT_COUNTS,
     SHARES,
+    SUREST,
     TAUS,
     TOLD_APART,
 )
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
-from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 _METRICS = ("BLEU", "chrF")
 # The choice, the row with it, the row without it.
@@ -34,9 +35,12 @@ _ASKED = (
     ("Fast kNN-MT, c = 512, instead of kNN-MT as published, both with fixed λ", "fast-512", "A/knn"),
     ("Fast kNN-MT, c = 512, instead of our search, both with fixed λ", "fast-512", "B/knn-fixed"),
     ("search by segment instead of the whole store, ours", "segments", "B/knn"),
-    *((f"{method} instead of λ that fades", f"B/{method}", "B/knn") for method in TRAINED_COMBINERS),
+    *((f"{name} instead of λ that fades", f"B/{name}", "B/knn") for name in COMBINERS),
     ("entries that the model knows left out (PLAC), ours", "B/plac", "B/knn"),
-    ("40 % of the entries left out where the model is surest, ours", "B/surest", "B/knn"),
+    *(
+        (f"{100 - kept} % of the entries left out where the model is surest, ours", f"B/{name}", "B/knn")
+        for name, kept in SUREST.items()
+    ),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
     *((f"{told}, 128 segments", f"segments-{name}", "segments-128") for name, told in SEGMENT_CHOICES.items()),
     *((f"{count} segments instead of 128", f"segments-{count}", "segments-128") for count in SEGMENT_COUNTS[1:]),

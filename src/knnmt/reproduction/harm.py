@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.evaluation.scoring import Difference, resampled_scores
-from knnmt.reproduction.plan import BASE, HARM
+from knnmt.evaluation.scoring import resampled_scores
+from knnmt.reproduction.choices import told
+from knnmt.reproduction.plan import BASE, HARM, SEEDS
 from knnmt.reproduction.records import read_record
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines, Tables
@@ -41,38 +42,43 @@ def pairs_in(record: dict[str, Any]) -> Iterable[SegmentPair]:
             yield SegmentPair(source, target, f"{name}#{number}")
 
 
-def harm_table(output: Path, results: Results, tables: Tables) -> Lines | None:
-    """BLEU minus that of the model alone, for the store of each domain: the mean over the texts of the others.
+def harm_table(output: Path, results: Results, tables: Tables, against: str = BASE.name) -> Lines | None:
+    """BLEU minus that of another row, for the store of each domain: the mean over the texts of the others.
 
     The directory with the most sentences is taken. None if there is none.
     """
     lines = [["store of", *results.domains, "average"]]
-    differences = {domain: _differences(output / domain, results) for domain in results.domains}
+    differences = {domain: _differences(output / domain, results, against) for domain in results.domains}
     for name in HARM:
         found = [differences[domain].get(name) for domain in results.domains]
         there = [each for each in found if each is not None]
-        if there and name != BASE.name:
+        if there and name not in (BASE.name, against):
             average = sum(there) / len(there) if len(there) == len(found) else None
-            cells = [NOT_RUN if each is None else _told(each) for each in (*found, average)]
+            cells = [NOT_RUN if each is None else told(each) for each in (*found, average)]
             lines.append([tables.titled(name), *cells])
     return lines if len(lines) > 1 else None
 
 
-def _differences(domain: Path, results: Results) -> dict[str, Any]:
-    """The mean difference of each row from the model alone, then the resampled means."""
+def _differences(domain: Path, results: Results, against: str) -> dict[str, Any]:
+    """The mean difference of each row from another, then the resampled means; seeds of a row count with their mean."""
     places = sorted(domain.glob(f"{_PREFIX}*/{TEXT}"), key=lambda each: int(each.parent.name.removeprefix(_PREFIX)))
     if not places:
         return {}
     text = read_record(places[-1]) or {}
     scores = {}
     for name in HARM:
-        record = read_record(places[-1].parent / f"{name}.json")
-        if record is not None:
-            scores[name] = _scores(record["hypotheses"], text["others"], results.plan["target language"])
-    if BASE.name not in scores:
+        paths = [places[-1].parent / f"{each}.json" for each in (name, *(f"{name}@{seed}" for seed in SEEDS))]
+        seeds = [
+            _scores(record["hypotheses"], text["others"], results.plan["target language"])
+            for record in map(read_record, paths)
+            if record is not None
+        ]
+        if seeds:
+            scores[name] = [sum(of_text) / len(seeds) for of_text in zip(*seeds, strict=True)]
+    if against not in scores:
         return {}
     return {
-        name: sum(one - other for one, other in zip(found, scores[BASE.name], strict=True)) / len(found)
+        name: sum(one - other for one, other in zip(found, scores[against], strict=True)) / len(found)
         for name, found in scores.items()
     }
 
@@ -85,8 +91,3 @@ def _scores(hypotheses: list[str], others: dict[str, list[list[str]]], language:
         found.append(resampled_scores(here, [target for _, target in pairs], language)[0])
         first += len(pairs)
     return found
-
-
-def _told(differences: Any) -> str:
-    found = Difference.of(differences)
-    return f"{found.value:+.2f} ± {(found.high - found.low) / 2:.2f}"

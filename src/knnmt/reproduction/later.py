@@ -15,7 +15,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.fitting.combiner_rows import collect_rows
 from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.fitting.tuning import PAPER_KS
-from knnmt.reproduction.plan import SEEDS
+from knnmt.reproduction.plan import COMBINERS, SEEDS
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines, Tables
 from knnmt.retrieval.open_store import OpenStore
@@ -31,28 +31,34 @@ PUBLISHED: dict[str, tuple[float, float, str]] = {
 PAIRS = 1000
 
 
-def seed_directory(store: Path, seed: int) -> Path:
-    """Where the combiners of a store are that were trained with a seed."""
-    return store / "seeds" / str(seed)
+def combiner_directory(store: Path, name: str, seed: int) -> Path:
+    """Where a combiner of a store is that was trained with a seed."""
+    return store / "seeds" / name / str(seed)
+
+
+def taught_and_validated(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
+    """The pairs for tuning that teach a combiner, and the fifth that says when to stop."""
+    return divide(spread(pairs, PAIRS), 0.8)
 
 
 def trained_combiner(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig, method: str
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig, name: str
 ) -> dict[str, Any]:
     """Train a combiner of a store with several seeds, and save each in a directory of its own.
 
     Return the losses of all seeds, on the part of the text that decides when to stop.
     """
+    method, k = COMBINERS[name]
     asked = CombinerConfig(method)
-    config = replace(config, k=asked.usual_k, cache=None)
-    parts = divide(spread(pairs, PAIRS), 0.8)
+    config = replace(config, k=k or asked.usual_k, cache=None)
+    parts = taught_and_validated(pairs)
     training, validation = (
         collect_rows(engine, opened, some, max(PAPER_KS), None, config.use_counts) for some in parts
     )
     fading = best_fading(training, None)
     found = [train_combiner(opened, training, validation, config, fading, replace(asked, seed=seed)) for seed in SEEDS]
     for seed, each in zip(SEEDS, found, strict=True):
-        place = seed_directory(opened.datastore.path, seed)
+        place = combiner_directory(opened.datastore.path, name, seed)
         with storage_errors(place):
             place.mkdir(parents=True, exist_ok=True)
         each.combiner.write(place)

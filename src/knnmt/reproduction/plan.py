@@ -24,6 +24,11 @@ TAUS = (2, 4, 6, 8, 12)  # the paper's, where its keys break its cache at 8, and
 MORE_TAUS = {"": (9, 10, 11), "-misses": (9, 10, 11, 14, 16)}  # so that caches of both kinds have equal shares
 PRUNING_KS = (1, 2, 5)
 PLAC_K = 4  # as published
+SUREST = {"surest-90": 90, "surest-80": 80, "surest-70": 70, "surest": 60}  # percent of the entries that are kept
+COMBINERS: dict[str, tuple[str, int | None]] = {  # method and k, by default the method's
+    **{method: (method, None) for method in TRAINED_COMBINERS},
+    "robust-fading-8": ("robust-fading", 8),
+}
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
 _PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 80, 64, 40)  # 80 of 320 is their 256 of 1,024
 _CAPACITY = 1 << 16  # states in a batch's cache: all, as in the paper, of 16 sentences of 200 tokens
@@ -34,7 +39,15 @@ _COMBINED_K = 2
 _REFINING = (
     *("fast-128", "?/pca-192", "?/pca-64", "?/pca-40", "A/cache-[68]-sentence-hits"),
     *("B/cache-[28]", "B/adaptive-*", "B/random-*", "A/cache-9", "A/cache-11", "A/cache-9-misses", "A/cache-11-misses"),
-    *("B/kernel-smoothed*", "B/*@[2-5]", "segments-*", "A/adaptive-*@[2-5]", "A/*-[27]5@[2-5]"),
+    *(
+        "B/kernel-smoothed*",
+        "B/surest-*",
+        "B/robust-fading-8",
+        "B/*@[2-5]",
+        "segments-*",
+        "A/adaptive-*@[2-5]",
+        "A/*-[27]5@[2-5]",
+    ),
 )
 
 
@@ -59,7 +72,7 @@ class Row:
     by_bleu: k and λ are chosen by BLEU, as published
     k_of: the row whose k it has, for speed at equal k
     fidelity_of: the row whose search its own is as close to exact search as, by the number of its probes
-    combiner: the method of a trained one
+    combiner: the name of a trained one in `COMBINERS`
     """
 
     name: str
@@ -134,7 +147,7 @@ BY_SEGMENT = (
 # Rows that also translate text of other domains, to show what harm a store does.
 HARM = (
     *("base", "B/knn-fixed", "B/knn", "segments-128", "segments"),
-    *(f"B/{method}" for method in TRAINED_COMBINERS),
+    *(f"B/{name}" for name in COMBINERS),
 )
 SEGMENT_COUNTS = (128, 16, 64, 256, 512)  # the first is what the choices below are compared with
 SEGMENT_CHOICES = {
@@ -197,9 +210,9 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     if block == "B":  # separates the effects of the index and of λ
         rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fades=False))
         rows += [
-            Row(f"B/{method}{_end(seed)}", f"{method}, trained", combiner=method, seed=seed)
+            Row(f"B/{name}{_end(seed)}", _combiner_label(name), combiner=name, seed=seed)
             for seed in SEEDS
-            for method in TRAINED_COMBINERS
+            for name in COMBINERS
         ]
     else:
         rows += [
@@ -223,9 +236,17 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     rows += [Row(f"{block}/pruning-{k}", f"pruning k = {k}", (f"prune{k}",)) for k in PRUNING_KS]
     if block == "B":
         rows.append(Row("B/plac", f"PLAC k = {PLAC_K}", (f"plac{PLAC_K}",)))
-        rows.append(Row("B/surest", "40 % where the model is surest left out", (f"surest{PLAC_K}",)))
+        rows += [
+            Row(f"B/{name}", f"{100 - kept} % where the model is surest left out", (f"surest{kept}",))
+            for name, kept in SUREST.items()
+        ]
     rows += _caches_as_published() if block == "A" else _caches_of_others()
     return rows + (_gates_as_published() if block == "A" else _gates())
+
+
+def _combiner_label(name: str) -> str:
+    method, k = COMBINERS[name]
+    return f"{method}{'' if k is None else f', k = {k}'}, trained"
 
 
 def _caches_as_published() -> list[Row]:

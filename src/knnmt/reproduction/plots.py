@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.evaluation.plotting import new_figure, save_figure
-from knnmt.reproduction.plan import ALPHAS, MORE_TAUS, PRUNING_KS, SHARES, TAUS
+from knnmt.reproduction.plan import ALPHAS, MORE_TAUS, PRUNING_KS, SHARES, SUREST, TAUS
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import Tables
 
@@ -148,21 +148,23 @@ def _curve(axes: Any, results: Results, label: str, names: Sequence[str], number
 
 
 def _pruning(results: Results) -> Any:
-    """BLEU against the share of the entries that pruning keeps, one line for each domain and block."""
+    """BLEU against the share of the entries that are kept, one line for each domain and way of leaving some out."""
     figure = new_figure(7.2, 4.2)
     axes = figure.subplots()
     drawn = 0
+    merged = [f"pruning-{k}" for k in PRUNING_KS]
+    ways = (("A", "A: ", "-", merged), ("B", "B: ", "--", merged), ("B", "B, surest left out: ", ":", SUREST))
     for number, domain in enumerate(results.domains):
-        for block in "AB":
-            found = [results.of(domain, f"{block}/{name}") for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS))]
+        for block, told, line, names in ways:
+            found = [results.of(domain, f"{block}/{name}") for name in ("knn", *names)]
             there = [each for each in found if each is not None]
             if found[0] is not None and len(there) > 1:
                 whole = found[0].record["entries"]
                 axes.plot(
                     [100 * each.record["entries"] / whole for each in there],
                     [each.scores.bleu.value - found[0].scores.bleu.value for each in there],
-                    label=f"{block}: {domain}",
-                    linestyle="--" if block == "B" else "-",
+                    label=f"{told}{domain}",
+                    linestyle=line,
                     **_style(number),
                 )
                 drawn += 1

@@ -19,6 +19,7 @@ from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.results import Results, read_results
 from knnmt.reproduction.tables import NOT_RUN, Lines, Tables, is_main, markdown
+from knnmt.reproduction.validating import validation_table
 
 REPORT = "report.md"
 _ALL_SEARCHES = "steps that search (%)"
@@ -102,6 +103,13 @@ def _parts(output: Path, results: Results, tables: Tables, plots: list[str]) -> 
         yield _INTERVALS
         yield markdown(compared)
     yield from _chosen(results)
+    if (validated := validation_table(results, tables)) is not None:
+        yield "## Trained combiners on the half that is not reported, BLEU"
+        yield (
+            "Differences to B/knn on the fifth of the pairs for tuning that says when a training stops, with intervals "
+            "as above. Choices between forms of a combiner are made here."
+        )
+        yield markdown(validated)
     for title, lines in (
         ("Pruning, BLEU", tables.pruning()),
         ("Pruning, entries and the share that is kept", tables.sizes()),
@@ -118,8 +126,11 @@ def _parts(output: Path, results: Results, tables: Tables, plots: list[str]) -> 
         yield markdown(later)
     if (harm := harm_table(output, results, tables)) is not None:
         yield "## Harm: BLEU of other domains' text with a store, minus that of the model alone"
-        yield "Means over the other domains, with half of the 95 % interval; trained combiners with one seed."
+        yield "Means over the other domains and all seeds that were run, with intervals as above."
         yield markdown(harm)
+        if (more := harm_table(output, results, tables, COMPARED)) is not None:
+            yield "The same minus that of B/knn, whose λ fades: below 0 it does more harm."
+            yield markdown(more)
     for title, lines in (
         ("PCA, BLEU", tables.reduction()),
         ("Adaptive retrieval, BLEU", tables.adaptive()),

@@ -46,6 +46,7 @@ class Results:
     rows: by domain and name; speeds: by domain and batch size; stores: of each domain
     other_halves: of each domain, translations of text that is not reported, by the name of a row
     gate_choices, probes: of each domain, the record of what our gate and the probes of a row were chosen by
+    validated: by domain and name, translations by a row of the text that its combiner was validated on
     """
 
     domains: tuple[str, ...]
@@ -57,6 +58,7 @@ class Results:
     other_halves: dict[str, dict[str, Any]] = field(default_factory=dict)
     gate_choices: dict[str, dict[str, Any]] = field(default_factory=dict)
     probes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    validated: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def of(self, domain: str, name: str) -> RowResult | None:
         return self.rows.get((domain, name))
@@ -128,6 +130,7 @@ def read_results(
     rows: dict[tuple[str, str], RowResult] = {}
     speeds: dict[tuple[str, int], dict[str, Any]] = {}
     chosen: dict[str, dict[str, dict[str, Any]]] = {"other half": {}, "variants": {}, "probes": {}}
+    validated: dict[tuple[str, str], list[str]] = {}
     for domain in domains:
         for path in sorted((output / domain).rglob("*.json")):
             record = read_record(path) or {}
@@ -144,12 +147,15 @@ def read_results(
                 rows[domain, name] = RowResult(record, scores, Score(**known["comet"]) if "comet" in known else None)
             elif "batch_size" in record:
                 speeds[domain, record["batch_size"]] = record
+            elif "validated" in record:
+                validated[domain, record["row"]] = record["validated"]
             for kind, of_domains in chosen.items():
                 if kind in record:
                     of_domains[domain] = record["other half"] if kind == "other half" else record
         tell(f"{domain}: {sum(each == domain for each, _ in rows)} rows scored")
     stores = {each: read_record(output / each / "store.json") or {} for each in domains}
-    return Results(tuple(domains), rows, speeds, texts, stores, plan, *chosen.values())
+    others, gates, probes = chosen.values()
+    return Results(tuple(domains), rows, speeds, texts, stores, plan, others, gates, probes, validated)
 
 
 def _papers_first(domain: str) -> tuple[int, str]:

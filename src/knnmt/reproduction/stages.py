@@ -8,11 +8,11 @@ from typing import Any
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.reproduction import choosing
+from knnmt.reproduction import choosing, validating
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.harm import TEXT, harm_directory
-from knnmt.reproduction.later import seed_directory
-from knnmt.reproduction.plan import HARM, Row, speed_rows
+from knnmt.reproduction.later import combiner_directory
+from knnmt.reproduction.plan import COMBINERS, HARM, Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.steps import DomainSteps, probes_file, tuned_file
 from knnmt.retrieval.gate import FILE as GATE_FILE
@@ -67,11 +67,14 @@ class DomainStages:
     def _quality(self) -> Iterator[Stage]:
         for row in self._steps.rows if self._config.quality else ():
             yield from self._with_needs(self._file(f"{row.name}.json", self._steps.translate, row), [row])
-            if row.name in HARM and self._config.other_sentences:
+            if row.name.partition("@")[0] in HARM and self._config.other_sentences:
                 place = harm_directory(self._config.other_sentences)
                 yield self._file(f"{place}/{TEXT}", self._steps.read_others)
                 others = self._file(f"{place}/{row.name}.json", self._steps.translate_others, row)
                 yield from self._with_needs(others, [row])
+        for row in validating.rows_to_validate(self._steps.rows) if self._config.quality else ():
+            name = f"{validating.DIRECTORY}/{row.name}.json"
+            yield from self._with_needs(self._file(name, self._steps.translate_validating, row), [row])
         rows = choosing.rows_to_choose_from(self._steps.rows) if self._config.quality else []
         if rows:
             path = self._steps.output / choosing.FILE
@@ -115,8 +118,8 @@ class DomainStages:
             if row.share is not None and not row.published_gate:
                 yield self._file(choosing.GATE_FILE, self._steps.choose_gate, row)
             if row.combiner is not None:
-                place = seed_directory(self._steps.stores.path((), block), row.seed)
-                combiner = combiner_file(place, row.combiner).path
+                place = combiner_directory(self._steps.stores.path((), block), row.combiner, row.seed)
+                combiner = combiner_file(place, COMBINERS[row.combiner][0]).path
                 name = f"{block}/trained-{row.combiner}.json"
                 yield self._file(name, self._steps.train_combiner, row, also=combiner.exists)
 

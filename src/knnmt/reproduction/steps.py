@@ -33,7 +33,7 @@ from knnmt.reproduction.choosers import CHOOSERS
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.faithful import probes_for, with_probes
 from knnmt.reproduction.harm import TEXT, harm_directory, others_of, pairs_in
-from knnmt.reproduction.later import trained_combiner
+from knnmt.reproduction.later import taught_and_validated, trained_combiner
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.published_gate import PublishedGate, StepChance
 from knnmt.reproduction.records import config_of, read_record, settings_of, write_record
@@ -245,6 +245,11 @@ class DomainSteps:
 
     def translate(self, row: Row) -> dict[str, Any]:
         return self._translated(row, self._text.sources)
+
+    def translate_validating(self, row: Row) -> dict[str, Any]:
+        """Hypotheses of the text that says when the training of a combiner stops."""
+        made = self._translated(row, [pair.source for pair in taught_and_validated(self._text.tuning)[1]])
+        return {"validated": made.pop("hypotheses"), **{name: made[name] for name in ("row", "settings", "signature")}}
 
     def read_others(self) -> dict[str, Any]:
         return others_of(self._data, self._languages, self._config.other_sentences)

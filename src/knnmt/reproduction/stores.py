@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -29,6 +28,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.kinds import Kind, SearchSettings, codes_for, papers_lists, register_kind
 from knnmt.index.saved import build_index, save_index
 from knnmt.index.store_index import StoreIndex
+from knnmt.reproduction.plan import PLAC_K
 
 _CODES = 20  # so that each covers 16 of 320 dimensions, as 64 do of the paper's 1,024
 _IVFPQ20 = Kind(
@@ -42,7 +42,6 @@ _IVFPQ20 = Kind(
 )
 KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
 PRUNED = ("prune", "plac", "surest")  # prefixes of the steps that leave entries out
-_SUREST_KEPT = 0.6
 _SCRATCH = ".making-twin"
 _LINKED = (MANIFEST, "settings.json", "segments")
 _BLOCK_ROWS = 1024  # as pruning reads them
@@ -104,8 +103,8 @@ class DomainStores:
         for step in wanted:
             steps = (*before, step)
             if not self.exists(steps):
-                make = _PRUNING[step.rstrip("0123456789")]
-                make(store, self.path(steps), _recalled(blocks), _k_of(step))
+                kind, number = _kind_of(step)
+                _PRUNING[kind](store, self.path(steps), _recalled(blocks), number)
 
     def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
         """Make a block's copy of a store: its segments are links, and its index is its own.
@@ -141,13 +140,20 @@ class DomainStores:
 _PRUNING: dict[str, Callable[[Datastore, Path, Search, int], Datastore]] = {
     "prune": prune,
     "plac": prune_known,
-    "surest": partial(prune_surest, keep=_SUREST_KEPT),
+    "surest": lambda store, output, search, kept: prune_surest(store, output, search, PLAC_K, kept / 100),
 }
 
 
 def _k_of(step: str) -> int:
     """How many neighbours a step of pruning looks at."""
-    return int(step.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    kind, number = _kind_of(step)
+    return PLAC_K if kind == "surest" else number
+
+
+def _kind_of(step: str) -> tuple[str, int]:
+    """What a step of pruning does, and with which k, or for "surest" how many percent of the entries it keeps."""
+    kind = step.rstrip("0123456789")
+    return kind, int(step.removeprefix(kind))
 
 
 def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:

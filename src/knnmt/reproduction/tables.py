@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from knnmt.reproduction import paper
-from knnmt.reproduction.plan import ALPHAS, BY_SEGMENT, CANDIDATES, PRUNING_KS, SHARES, Row
+from knnmt.reproduction.plan import ALPHAS, BY_SEGMENT, CANDIDATES, PRUNING_KS, SHARES, SUREST, Row
 from knnmt.reproduction.results import Results, RowResult
 
 NOT_RUN = "not run"
@@ -87,7 +87,7 @@ class Tables:
 
     def pruning(self) -> Lines:
         """BLEU with fewer entries; ours also with merged entries that count once."""
-        names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted")), "plac", "surest"]
+        names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted")), "plac", *SUREST]
         return self._of_blocks([], lambda _: names, self._bleu)
 
     def borrowed(self) -> Lines:
@@ -108,7 +108,7 @@ class Tables:
     def sizes(self) -> Lines:
         """Entries, and the share that is kept; the paper's in brackets."""
         lines = [["", *self._results.domains]]
-        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac", "surest"):
+        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac", *SUREST):
             cells = [self._size(domain, name) for domain in self._results.domains]
             label = self._label(f"A/{name}") if name in paper.ENTRIES else self._label(f"B/{name}")
             if set(cells) != {NOT_RUN}:

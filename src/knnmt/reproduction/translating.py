@@ -12,8 +12,8 @@ from typing import Any
 from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.errors import KnnmtWarning
-from knnmt.reproduction.later import seed_directory
-from knnmt.reproduction.plan import Row
+from knnmt.reproduction.later import combiner_directory
+from knnmt.reproduction.plan import COMBINERS, Row
 from knnmt.reproduction.sk_mt import NearestDistance
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
@@ -40,8 +40,8 @@ class ReadyRow:
             return cls(row, None)
         combiner: Combiner | None = NearestDistance(config.temperature) if row.segments == "bm25" else None
         if row.combiner is not None:
-            place = seed_directory(opened.datastore.path, row.seed)
-            learnt = TrainedCombiner.read(opened.datastore, row.combiner, opened.device, place)
+            place = combiner_directory(opened.datastore.path, row.combiner, row.seed)
+            learnt = TrainedCombiner.read(opened.datastore, COMBINERS[row.combiner][0], opened.device, place)
             config, combiner = learnt.applied_to(config, ()), learnt
         return cls(row, Retrieval(opened, replace(config, cache=row.cache, gate=row.alpha), gate, combiner))
 

@@ -23,7 +23,6 @@ from knnmt.retrieval.combiner import log_sentence_fading
 from knnmt.retrieval.trained.seen import BEST, Seen, distinct_counts
 
 WIDTH = 32
-_CAUTION = 0.95  # a trained λ is larger than a tuned one, so it fades at shorter distances of a sentence
 _MOST = -1e-6  # log λ at most, so that its logit is finite
 _NEVER = -1e30  # a logarithm that has the effect of -inf, with finite gradients
 
@@ -148,6 +147,8 @@ class FadingRobust(Robust):
     learning_rate = 3e-3
     judged_every = 25
     noise_updates = 100
+    factor = staticmethod(log_sentence_fading)
+    caution: ClassVar[float] = 0.95  # a trained λ is larger than a tuned one, so it fades at shorter distances
     fading: Tensor
 
     def __init__(self, k: int, dim: int) -> None:
@@ -158,7 +159,7 @@ class FadingRobust(Robust):
     def take_fading(self, fading: Fading | None) -> None:
         check(fading is not None, "robust-fading needs settings whose λ fades: tune the store first")
         assert fading is not None  # noqa: S101
-        numbers = (fading.scale, fading.width, _CAUTION * fading.sentence_scale, fading.sentence_width)
+        numbers = (fading.scale, fading.width, self.caution * fading.sentence_scale, fading.sentence_width)
         self.fading.copy_(torch.tensor(numbers))
         self._numbers = None
 
@@ -166,7 +167,7 @@ class FadingRobust(Robust):
         weights, logits = super().forward(seen)
         nearest = torch.where(seen.distances_sq[:, 0].isinf(), self.far, seen.distances_sq[:, 0]).sqrt()
         self._numbers = self._numbers or Fading(*self.fading.tolist())
-        factor = log_sentence_fading(self._numbers, nearest, seen.sentence)
+        factor = self.factor(self._numbers, nearest, seen.sentence)
         log_lambda = (functional.logsigmoid(logits) + factor).clamp(max=_MOST)
         return weights, log_lambda - torch.log(-torch.expm1(log_lambda))
 
