@@ -52,8 +52,8 @@ def library() -> ctypes.CDLL | None:
     built = [path.name for build in fitting_builds() if (path := _HERE / f"knnmt-{build}.so").is_file()]
     if found is None and built:
         warnings.warn(
-            f"the compiled code ({', '.join(built)}) does not belong to these sources or does not load, so PyTorch does "
-            "its work, several times as slowly; install knnmt again to build it: pip install -e .",
+            f"the compiled code ({', '.join(built)}) does not belong to these sources or does not load, so PyTorch "
+            "does its work, several times as slowly; install knnmt again to build it: pip install -e .",
             OldBuildWarning,
             stacklevel=2,
         )
