@@ -110,8 +110,9 @@ def test_sentences_of_the_next_batches_take_free_places(
 ) -> None:
     monkeypatch.setattr(own_entries_on_device, "_MIN_CAPACITY", 1)  # so that it has to grow
     small.kept(Arenas).free.clear()
-    texts = [f"{TEXTS[i % len(TEXTS)]} {'ja ' * (11 * i % 7)}" for i in range(sum(sizes))]
+    texts = [f"{TEXTS[i % len(TEXTS)]} {'ja ' * (8 - 3 * i % 9)}" for i in range(sum(sizes))]
     sources = small.tokenizer.encode_sources(texts)
+    assert min(map(len, sources)) <= 32 < max(map(len, sources))  # so that steps see different numbers of positions
     config = replace(small.generation, beam=1, n_best=1, **settings)
     retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), replace(CONFIG, fading=FADING))
     expected = [
