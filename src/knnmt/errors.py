@@ -30,6 +30,7 @@
     ├── CutTranslationWarning   a translation reached the maximum length before it ended
     ├── IgnoredSettingWarning   a setting of a checkpoint is not supported and was ignored
     ├── NoTranslationWarning    one of several texts has no translation
+    ├── OldBuildWarning         the compiled code belongs to other sources and is not used
     ├── SlowSearchWarning       a large store is searched without an index
     ├── InPiecesWarning         a text was translated piece by piece between its codes
     ├── SourceKeptWarning       a text, or a piece of it, was not translated, because its codes would be lost
@@ -208,6 +209,10 @@ class MatchWarning(KnnmtWarning):
 
 class SlowSearchWarning(KnnmtWarning):
     """A large store is searched without an index, or much of it is."""
+
+
+class OldBuildWarning(KnnmtWarning):
+    """The compiled code is there, but belongs to other sources, so it is not used."""
 
 
 class IgnoredSettingWarning(KnnmtWarning):

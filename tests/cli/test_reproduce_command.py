@@ -35,7 +35,13 @@ def test_from_text_to_report_in_one_command_or_two(tmp_path: Path, tiny_checkpoi
     shutil.rmtree(output / "stores")
     said = succeeds("reproduce", "-o", output, "--report-only")
     assert said.splitlines() == ["plain: 2 rows scored", f"report     {output}/report.md"]
-    assert "- plain, B/knn: `model:" in (output / "report.md").read_text(encoding="utf-8")
+    report = (output / "report.md").read_text(encoding="utf-8")
+    assert "- plain, B/knn: `model:" in report
+    titles = [line for line in report.splitlines() if line.startswith("## ")]
+    assert titles == [  # no table whose own rows were not run, such as pruning
+        *("## Main results, BLEU", "## Main results, chrF", "## The effect of each choice, BLEU"),
+        *("## Hyper-parameters: k / λ / T", "## Signatures"),
+    ]
     said = succeeds(*command, "--minutes", "0", "--systems", "A/knn")
     assert said.splitlines()[-1].startswith("time is up: ")
 

@@ -13,11 +13,13 @@ from datastore_pairs import some_pairs
 from devices import DEVICES
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
+from knnmt.decoding import draft_policy
 from knnmt.decoding import recorded_drafts as module
 from knnmt.decoding.arena import Arenas, Recorded
+from knnmt.decoding.draft_policy import TURNS, turns_for
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.recorded_drafts import TURNS, Drafting, recorded_drafts, turns_for
+from knnmt.decoding.recorded_drafts import Drafting, recorded_drafts
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval import own_entries_on_device
@@ -108,8 +110,9 @@ def test_sentences_of_the_next_batches_take_free_places(
 ) -> None:
     monkeypatch.setattr(own_entries_on_device, "_MIN_CAPACITY", 1)  # so that it has to grow
     small.kept(Arenas).free.clear()
-    texts = [f"{TEXTS[i % len(TEXTS)]} {'ja ' * (11 * i % 7)}" for i in range(sum(sizes))]
+    texts = [f"{TEXTS[i % len(TEXTS)]} {'ja ' * (8 - 3 * i % 9)}" for i in range(sum(sizes))]
     sources = small.tokenizer.encode_sources(texts)
+    assert min(map(len, sources)) <= 32 < max(map(len, sources))  # so that steps see different numbers of positions
     config = replace(small.generation, beam=1, n_best=1, **settings)
     retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), replace(CONFIG, fading=FADING))
     expected = [
@@ -151,7 +154,7 @@ def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.Mo
     costs = {"_TURN_COST": 0.05, "_ROW_COST": 0.001}
     rights = {"_MIN_CHANCE": 0.1, "_RIGHT": 0.25, "_RIGHT_BY_CHANCE": 0.5, "_GOES_ON": 0.8}
     for name, number in (costs | rights).items():
-        monkeypatch.setattr(module, name, number)
+        monkeypatch.setattr(draft_policy, name, number)
     found = {}
     for chances, size in (
         ([0.0], 1),

@@ -68,11 +68,21 @@ def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(module, "kernel", kernel)
 
 
-@pytest.mark.parametrize(("dtype", "head_dim", "rows"), [(torch.float16, 16, 3), (torch.float32, 32, 2)])
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "rows", "blocks"),
+    [(torch.float16, 16, 3, 1), (torch.float16, 16, 5, 5), (torch.float32, 32, 2, 1), (torch.float32, 32, 3, 6)],
+)
 def test_a_step_attends_as_pytorch_does(
-    kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, head_dim: int, rows: int
+    kernel: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    head_dim: int,
+    rows: int,
+    blocks: int,
 ) -> None:
+    """Kernels are compiled here for 4 and 2 rows of a block; more are divided among blocks."""
     monkeypatch.setattr(gpu_layers, "kernel", kernel)
+    monkeypatch.setattr(gpu_layers, "_BLOCKS", blocks)
     generator = torch.Generator().manual_seed(rows)
     sentences, heads, seen = 2, 2, 300  # three tiles
     memory = torch.randn((sentences, seen + 20, 2, heads, head_dim), generator=generator).to(dtype)

@@ -231,10 +231,14 @@ _lock = threading.Lock()
 
 
 class Arenas:
-    """The arenas of one model that are not in use."""
+    """The arenas of one model that are not in use.
+
+    on_host: of all arenas ever made, because a step may still write there after its arena was dropped
+    """
 
     def __init__(self) -> None:
         self.free: list[Arena] = []
+        self.on_host: list[Tensor] = []
 
 
 def borrow(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Arena:
@@ -251,7 +255,10 @@ def borrow(engine: RecordingEngine, sentences: int, width: int, capacity: int, s
         for gone in alike:
             if gone is arena or (arena is None and _holds(shape, gone.shape)):
                 arenas.remove(gone)
-    return Arena(engine, shape[0], width, capacity, shape[1]) if arena is None else arena
+    if arena is None:
+        arena = Arena(engine, shape[0], width, capacity, shape[1])
+        engine.kept(Arenas).on_host.append(arena.on_host)
+    return arena
 
 
 def give_back(engine: RecordingEngine, arena: Arena) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 
@@ -26,8 +26,10 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.datastore.arrays import Array
 from knnmt.decoding import recorded_turns
-from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, Sent, borrow, give_back, size_for
+from knnmt.decoding.arena import Arena, Recorded, Sent, borrow, give_back, size_for
 from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.draft_policy import likely_ends, turns_for
+from knnmt.decoding.drafted_sentences import Batch, Counts, Sentence
 from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, load_sources
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
@@ -35,14 +37,8 @@ from knnmt.retrieval.open_store import Chosen
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.retriever import BatchRetrieval
 
-TURNS = (1, 4, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
 FILLING = 4  # so many groups of waiting sentences fill all places: small groups wait less, but the host works more
-# Of each further token, in terms of a step with one: for all sentences together, and for each sentence.
-_TURN_COST, _ROW_COST = 0.03, 0.0004
-# How often the first token of a draft is right, by λ, and every next one after it.
-_MIN_CHANCE, _RIGHT, _RIGHT_BY_CHANCE, _GOES_ON = 0.02, 0.2, 0.65, 0.7
 _USUAL, _MEMORY = 0.5, 0.3  # the chance before anything is known, and how much the last step or sentence counts for it
-_LIKELY = 0.45  # the chance that a step ends a sentence above which the host waits: a useless step costs more
 
 
 def recorded_drafts(
@@ -61,100 +57,18 @@ def recorded_drafts(
     return results
 
 
-def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
-    """How many tokens of a sentence make a step of so many sentences worth most.
-
-    chances: (sentences,), λ where each sentence that is not done is expected to be, 0 where nothing is drafted
-    """
-    drafting = chances[chances > _MIN_CHANCE]
-    first = _RIGHT * len(drafting) + _RIGHT_BY_CHANCE * float(drafting.sum())
-
-    def worth(turns: int) -> float:
-        tokens = len(chances) + first * (1 - _GOES_ON ** (turns - 1)) / (1 - _GOES_ON)
-        return tokens / (1 + (_TURN_COST + _ROW_COST * size) * (turns - 1))
-
-    return max(TURNS, key=worth)
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    """A batch that was asked for.
-
-    chosen: the choice of its segments, if it was begun elsewhere
-    begun: how many of its sentences are decoded already, or wait on the device
-    results: of each sentence, None until it is done
-    """
-
-    sources: Sequence[Sequence[int]]
-    retrieval: BatchRetrieval
-    chosen: Future[Chosen] | None
-    found: Found
-    results: list[list[Hypothesis] | None]
-    begun: int = 0
-
-    @property
-    def done(self) -> bool:
-        return None not in self.results
-
-    @property
-    def ready(self) -> bool:
-        """Whether its segments are chosen."""
-        return self.chosen is None or (self.chosen.done() and self.chosen.exception() is None)
-
-    def entries(self) -> Sequence[Array]:
-        """The entries of each sentence's own segments. This may wait for the choice."""
-        chosen = self.retrieval.choose(self.sources) if self.chosen is None else self.chosen.result()
-        assert chosen[0] is not None  # noqa: S101 - all sentences are searched by segment
-        return chosen[0].entries
-
-
-@dataclass(slots=True, eq=False)
-class _Sentence:
-    """A sentence while it is decoded.
-
-    source: source positions, including padding
-    tokens, drafted: as in `Hypothesis`; score: without the length
-    chance, ends: the probability of the first token of the next draft, and after how many of its tokens the sentence
-        would end, as far as the host knows
-    usual: what `chance` was on average, of late: the device is one step ahead of the host
-    """
-
-    batch: _Batch
-    number: int
-    usual: float
-    source: int = 0
-    tokens: list[int] = field(default_factory=list)
-    drafted: list[bool] = field(default_factory=list)
-    score: float = 0.0
-    chance: float = 0.0
-    ends: int = MAX_TURNS
-    stepped: bool = False
-    lost: bool = False
-    done: bool = False
-
-    def likely_done(self, turns: int) -> bool:
-        """Whether a step of so many turns probably ends it: all of the draft is right, up to its end."""
-        right = (_RIGHT + _RIGHT_BY_CHANCE * self.chance) * _GOES_ON**self.ends
-        return self.ends < turns - 1 and self.chance > 0 and right >= _LIKELY
-
-    def end(self, length_penalty: float) -> None:
-        self.done = True
-        score = self.score / len(self.tokens) ** length_penalty
-        found = [] if self.lost else [Hypothesis(tuple(self.tokens), score, drafted=tuple(self.drafted))]
-        self.batch.results[self.number] = found
-        self.batch.found(self.number, found)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
     """Sentences on the device that wait for free places.
 
-    size: how many, including blanks; spans: of their own entries, (sentences, 2)
+    size: how many, including blanks
+    entries: of their own segments; spans: where these are on the device, (sentences, 2), None until they are there
     """
 
-    sentences: list[_Sentence]
+    sentences: list[Sentence]
     size: int
-    spans: Array
+    entries: list[Array]
+    spans: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +77,7 @@ class _Step:
 
     sent: Sent
     turns: int
-    places: list[_Sentence | None]
+    places: list[Sentence | None]
 
 
 class Drafting:
@@ -180,10 +94,10 @@ class Drafting:
     ) -> None:
         self._engine, self._config, self._recorded, self._begun = engine, config, recorded, begun
         self._forced = Constraints(config, engine.special_tokens.end, engine.device).at(0)[0]
-        self._open: deque[_Batch] = deque()
-        self._queue: deque[_Batch] = deque()
+        self._open: deque[Batch] = deque()
+        self._queue: deque[Batch] = deque()
         self._arena: Arena | None = None
-        self._places: list[_Sentence | None] = []
+        self._places: list[Sentence | None] = []
         self._waiting: _Waiting | None = None
         self._under_way: deque[_Step] = deque()
         self._steps = 0
@@ -202,7 +116,7 @@ class Drafting:
         found: Found = unheard,
     ) -> None:
         """Add a batch. chosen: what `retrieval` will choose; found: see `search`"""
-        batch = _Batch(sources, retrieval, chosen, found, [None] * len(sources))
+        batch = Batch(sources, retrieval, chosen, found, [None] * len(sources))
         self._open.append(batch)
         self._queue.append(batch)
 
@@ -255,7 +169,7 @@ class Drafting:
             self._look()
             return
         self._step()
-        self._stage()
+        self._stage(while_running=True)
         if len(self._under_way) > 1:
             self._look()
         running = len(self._places) - self._places.count(None)
@@ -267,40 +181,49 @@ class Drafting:
     def _likely_done(self) -> bool:
         """Whether the newest step probably ends all sentences."""
         turns = self._under_way[-1].turns
-        return all(each is None or each.likely_done(turns) for each in self._places)
+        return all(each is None or likely_ends(each.chance, each.ends, turns) for each in self._places)
 
-    def _stage(self) -> None:
-        """Bring the next sentences to the device, where they wait. It waits for their segments if nothing else runs."""
-        if self._waiting is not None or not self._queue:
-            return
-        arena, size = self._begin(), len(self._places)
-        running = any(self._places)
-        most = max(1, size // FILLING) if running else size
-        sentences: list[_Sentence] = []
+    def _stage(self, while_running: bool = False) -> None:
+        """Bring the next sentences to the device, where they wait.
+
+        while_running: only as far as that takes no longer than a step: their sources, or their entries
+        """
+        if self._waiting is None:
+            self._waiting = self._next(while_running)
+            if while_running:
+                return
+        if self._waiting is not None and self._waiting.spans is None:
+            self._waiting.spans = self._recorded.stage(self._waiting.entries, self._begin().kept)
+
+    def _next(self, while_running: bool) -> _Waiting | None:
+        """The next sentences, encoded; None if they would have to wait for the choice of their segments."""
+        size = len(self._places)
+        most = max(1, size // FILLING) if while_running else size
+        sentences: list[Sentence] = []
         entries: list[Array] = []
         while self._queue and len(sentences) < most:
             batch = self._queue[0]
-            if (running or sentences) and not batch.ready:
+            if (while_running or sentences) and not batch.ready:
                 break
             taken = range(batch.begun, min(len(batch.sources), batch.begun + most - len(sentences)))
             entries += [batch.entries()[number] for number in taken]
-            sentences += [_Sentence(batch, number, self._usual) for number in taken]
+            sentences += [Sentence(batch, number, self._usual) for number in taken]
             batch.begun = taken.stop
             if batch.begun == len(batch.sources):
                 self._queue.popleft()
         if not sentences:
-            return
+            return None
         group = size_for(len(sentences))
         sources = [each.batch.sources[each.number] for each in sentences]
-        positions = load_sources(self._engine, arena, sources, group, recorded_turns.stage)
+        positions = load_sources(self._engine, self._begin(), sources, group, recorded_turns.stage)
         for each in sentences:
             each.source = positions
-        self._waiting = _Waiting(sentences, group, self._recorded.stage(entries, arena.kept))
+        return _Waiting(sentences, group, entries)
 
     def _admit(self) -> None:
         """Give waiting sentences their places, if there are enough."""
         waiting = self._waiting
-        if waiting is None or self._places.count(None) < waiting.size:
+        if waiting is None or waiting.spans is None or self._places.count(None) < waiting.size:
             return
         arena, steps = self._begin(), self._recorded.steps
         assert steps is not None  # noqa: S101 - it has begun
@@ -321,7 +244,7 @@ class Drafting:
         if self._forced is not None:
             self._begin_with(self._forced, sentences)
 
-    def _begin_with(self, token: int, sentences: Sequence[_Sentence]) -> None:
+    def _begin_with(self, token: int, sentences: Sequence[Sentence]) -> None:
         """New sentences take a forced first token: nothing is retrieved for it, and it adds nothing to scores."""
         shape, arena = self._shape(1), self._begin()
         key = ("told", self._engine.special_tokens, *shape, token)
@@ -378,13 +301,13 @@ class Drafting:
         step = self._under_way.popleft()
         self.look_at(step.sent.wait(), step.turns, step.places)
 
-    def look_at(self, chosen: npt.NDArray[np.int32], turns: int, places: Sequence[_Sentence | None]) -> None:
+    def look_at(self, chosen: npt.NDArray[np.int32], turns: int, places: Sequence[Sentence | None]) -> None:
         """Read the result of a step that began with these sentences; some may be done since."""
         gains = chosen[:, 3 + turns : 3 + 2 * turns].view(np.float32).tolist()
         tokens, taken, ends = chosen[:, 3 : 3 + turns].tolist(), chosen[:, 0].tolist(), chosen[:, 2].tolist()
         chances = chosen[:, 1].view(np.float32).tolist()
         end, most, forced = self._engine.special_tokens.end, self._config.max_tokens, self._config.forced_last_token
-        counts: dict[_Batch, _Counts] = {}
+        counts: dict[Batch, Counts] = {}
         for place, each in enumerate(places):
             if each is None or each.done:
                 continue
@@ -393,7 +316,7 @@ class Drafting:
             each.drafted += [turn > 0 for turn in range(count)]
             each.score += sum(gains[place][:count])
             each.lost = not isfinite(gains[place][count - 1])
-            of_batch = counts.setdefault(each.batch, _Counts())
+            of_batch = counts.setdefault(each.batch, Counts())
             of_batch.rows += count - (len(each.tokens) == most and forced is not None)
             of_batch.first += not each.stepped
             if turns > 1 and each.chance > 0:
@@ -406,7 +329,7 @@ class Drafting:
         for batch, counted in counts.items():
             counted.add_to(batch.retrieval, turns)
 
-    def _leave(self, sentence: _Sentence) -> None:
+    def _leave(self, sentence: Sentence) -> None:
         """A sentence is done, and its place is free."""
         self._places[self._places.index(sentence)] = None
         self._usual += _MEMORY * (sentence.usual - self._usual)
@@ -427,23 +350,3 @@ class Drafting:
         arena.generated[len(places) : size] = 0
         self._recorded.keep(moved, len(places), arena.kept)
         self._places = [*(self._places[place] for place in places), *[None] * (size - len(places))]
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What a step did for the sentences of one batch: see `Statistics`."""
-
-    rows: int = 0
-    first: int = 0
-    verified: int = 0
-    accepted: int = 0
-
-    def add_to(self, retrieval: BatchRetrieval, turns: int) -> None:
-        statistics = retrieval.statistics
-        first = min(self.first, self.rows)
-        if first:
-            statistics.count(first, first, 0, first=True)
-        if rows := self.rows - first:
-            statistics.count(rows, rows, 0, first=False)
-        if self.verified:
-            statistics.count_drafts([turns - 1] * self.verified, self.accepted)

@@ -37,7 +37,8 @@ class FixedMemory:
         self.layer_heads = layer_heads
         self.slots = like.new_zeros((layers, sentences, capacity, 2, heads, head_dim))
         self.visible = like.new_full((sentences, width, capacity), float("-inf"))
-        self.cross = [like.new_zeros((sentences, source, 2, heads, head_dim)) for _ in range(layers)]
+        self._cross = like.new_zeros((layers, sentences, source, 2, heads, head_dim))
+        self.cross = list(self._cross)
         self.cross_mask = like.new_zeros((sentences, source))
         self.newest = torch.zeros(1 + width, dtype=torch.long, device=like.device)
         self.own = like.new_full((width, width), float("-inf")).fill_diagonal_(0)
@@ -78,8 +79,8 @@ class FixedMemory:
     def admit(self, places: Tensor, source: int) -> None:
         """Waiting sentence i, of at most `source` positions, becomes sentence places[i]."""
         half = self.sentences // 2
-        for cross in self.cross:
-            cross[:half, :source].index_copy_(0, places, cross[half : half + len(places), :source])
+        of_source = self._cross[:, :, :source]
+        of_source[:, :half].index_copy_(1, places, of_source[:, half : half + len(places)])
         self.cross_mask[:half].index_copy_(0, places, self.cross_mask[half : half + len(places)])
 
     def advance(self) -> None:
@@ -114,7 +115,8 @@ class FixedMemory:
         more = FixedMemory(self.layer_heads, self.sentences, self.width, capacity, self.source, like)
         more.slots[:, :, : self.capacity] = self.slots
         more.visible[:, :, : self.capacity] = self.visible
-        more.cross, more.cross_mask, more.newest = self.cross, self.cross_mask, self.newest
+        more._cross, more.cross = self._cross, self.cross
+        more.cross_mask, more.newest = self.cross_mask, self.newest
         return more
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from knnmt.native.gpu import kernel
 
 _HEAD_DIMS = (16, 32, 64, 128)  # lanes of a warp share them evenly
-_ROWS = (1, 2, 4, 8, 16)  # of a sentence; a kernel is compiled for each
+_ROWS = (1, 2, 4, 8, 16)  # of a sentence in a block; a kernel is compiled for each
 _MAX_NUMBERS = 1024  # of a head and its rows, in the shared memory of a block
+_BLOCKS = 256  # about as many as a GPU runs side by side; with fewer, rows of a sentence are divided among blocks
 _MAX_DIM = 2048
 _WARPS = 4  # rows in a block of add_norm.cu
 
@@ -33,13 +34,14 @@ def attended(projected: Tensor, slots: Tensor, mask: Tensor, places: Tensor | No
     fits = head_dim in _HEAD_DIMS and rows <= _ROWS[-1] and _at_least(rows) * head_dim <= _MAX_NUMBERS
     if not fits or slots.stride()[1:] != (2 * dim, dim, head_dim, 1) or mask.stride(3) != 1:
         return None
-    compiled = _compiled("attend", projected, HEAD_DIM=head_dim, ROWS=_at_least(rows))
+    of_block = _at_least(max(1, min(rows, rows * sentences * heads // _BLOCKS)))
+    compiled = _compiled("attend", projected, HEAD_DIM=head_dim, ROWS=of_block)
     if compiled is None:
         return None
     found = torch.empty((len(projected), dim), dtype=projected.dtype, device=projected.device)
     at = projected if places is None else places
     compiled(
-        grid=(sentences, heads, 1),
+        grid=(sentences, heads * -(-rows // of_block), 1),
         block=(128, 1, 1),
         args=[
             projected.contiguous(),

@@ -10,11 +10,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from knnmt.errors import OldBuildWarning
 
 _HERE = Path(__file__).parent
 
@@ -45,7 +48,16 @@ def library() -> ctypes.CDLL | None:
     """The compiled functions, or None if no build runs here."""
     if os.environ.get("KNNMT_NATIVE") == "0":
         return None
-    return next((found for build in fitting_builds() if (found := load(build)) is not None), None)
+    found = next((found for build in fitting_builds() if (found := load(build)) is not None), None)
+    built = [path.name for build in fitting_builds() if (path := _HERE / f"knnmt-{build}.so").is_file()]
+    if found is None and built:
+        warnings.warn(
+            f"the compiled code ({', '.join(built)}) does not belong to these sources or does not load, so PyTorch "
+            "does its work, several times as slowly; install knnmt again to build it: pip install -e .",
+            OldBuildWarning,
+            stacklevel=2,
+        )
+    return found
 
 
 def load(build: str) -> ctypes.CDLL | None:

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int PANELS = products::PANELS8;
 constexpr int CODES = WIDTH == 64 ? 8 : 4;        // rows times digits that are multiplied with so many panels at once
-constexpr int FEW = WIDTH == 64 ? 16 : 8;         // of these, the memory is the limit
+constexpr int FEW = WIDTH == 64 ? 10 : 6;         // of these, the memory is the limit
+constexpr int64_t SHORT = 640;                    // inputs of panels that end soon after they were begun to be fetched, for each digit
 constexpr int CHAINS = 8;                         // sums that are added to independently, so that none waits for its last sum
-constexpr int64_t MOST_QUADS = 128;               // inputs of a block in fours: its panels stay near until all rows were multiplied
 constexpr int64_t SOON = 4096;                    // bytes that are fetched ahead of a product of few rows
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 constexpr int OFFSET = 128;  // these multiply bytes without a sign by bytes with one
@@ -79,68 +79,62 @@ void put(const Codes& into, int64_t row, const float* x, int64_t inputs) {
     }
 }
 
-// Some inputs, in fours, of all rows and some panels, and where their sums are from a block to the next.
-struct Block {
-    const Matrix& matrix;
-    const Codes& x;
-    int64_t panel;
-    int64_t begin, end;  // of all rows' quads
-    int32_t* sums;       // (rows, digits, panels, FLOATS)
-    float* y;
-};
-
 // What is fetched while rows are multiplied: of many, while each few are, a panel that comes next; of few, what comes soon.
 enum class Fetch { NOTHING, SOON, NEXT };
 
 // One or two digits of some rows, and some panels. chains: how many sums of the same row and output there are.
 template <int digits, int rows, int panels, int chains, Fetch fetch>
-__attribute__((noinline)) void multiply(const Block& block, int64_t row, const int8_t* next) {
+__attribute__((noinline)) void multiply(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
+    static_assert(chains == 1 || panels == 1);
     constexpr int codes = rows * digits;
-    const Matrix& matrix = block.matrix;
-    const Codes& x = block.x;
-    const int64_t quads = x.stride / 4, first = block.panel * FLOATS, stride = x.stride;
+    const int64_t stride = x.stride, quads = stride / 4, first = panel * FLOATS;
     const int8_t* const weight = static_cast<const int8_t*>(matrix.panels) + first * stride;
     const uint8_t* const from = x.codes + row * digits * stride;
-    int32_t* const kept = block.sums + row * digits * panels * FLOATS;
+    // All loops over sums are unrolled, or the sums would not stay in registers.
     Ints sums[chains][codes][panels] = {};
+#pragma GCC unroll 32
     for (int code = 0; code < codes; ++code)
-        for (int p = 0; p < panels; ++p)
-            sums[0][code][p] = block.begin ? load<Ints>(kept + (code * panels + p) * FLOATS) : load<Ints>(matrix.starts + first + p * FLOATS);
-    const auto add_quad = [&](int64_t i, auto& to) {
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; ++p) sums[0][code][p] = load<Ints>(matrix.starts + first + p * FLOATS);
+    const auto add_quad = [&](int64_t i, auto& to) __attribute__((always_inline)) {
         Ints some[panels];
-        if (fetch == Fetch::NEXT) __builtin_prefetch(next + (i - block.begin) * WIDTH);
+        if (fetch == Fetch::NEXT) __builtin_prefetch(next + i * WIDTH);
         for (int p = 0; p < panels; ++p) {
             if (fetch == Fetch::SOON) __builtin_prefetch(weight + (p * quads + i) * WIDTH + SOON);
             some[p] = load<Ints>(weight + (p * quads + i) * WIDTH);
         }
+#pragma GCC unroll 32
         for (int code = 0; code < codes; ++code) {
             int32_t four;
             std::memcpy(&four, from + code * stride + i * 4, 4);
             const Ints broadcast = four - Ints{};
+#pragma GCC unroll 4
             for (int p = 0; p < panels; ++p) to[code][p] = add_products(to[code][p], broadcast, some[p]);
         }
     };
-    int64_t i = block.begin;
-    for (; i + chains <= block.end; i += chains)
+    int64_t i = 0;
+    for (; i + chains <= quads; i += chains)
+#pragma GCC unroll 8
         for (int chain = 0; chain < chains; ++chain) add_quad(i + chain, sums[chain]);
-    for (; i < block.end; ++i) add_quad(i, sums[0]);
-    for (int chain = 1; chain < chains; ++chain)
-        for (int code = 0; code < codes; ++code)
-            for (int p = 0; p < panels; ++p) sums[0][code][p] += sums[chain][code][p];
-    if (block.end < quads) {
-        for (int code = 0; code < codes; ++code) std::memcpy(kept + code * panels * FLOATS, sums[0][code], sizeof(sums[0][code]));
-        return;
+    if constexpr (chains > 1) {
+        for (; i < quads; ++i) add_quad(i, sums[0]);
+#pragma GCC unroll 8
+        for (int chain = 1; chain < chains; ++chain)
+#pragma GCC unroll 32
+            for (int code = 0; code < codes; ++code) sums[0][code][0] += sums[chain][code][0];
     }
     const bool whole = first + panels * FLOATS <= matrix.outputs;
+#pragma GCC unroll 4
     for (int p = 0; p < panels; ++p) {
         const int64_t output = first + p * FLOATS;
         const Floats scales = load<Floats>(matrix.scales + output);
+#pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
             Floats sum = __builtin_convertvector(sums[0][r * digits][p], Floats);
             if constexpr (digits == 2) sum = sum * 128.0f + __builtin_convertvector(sums[0][r * digits + 1][p], Floats);
             Floats result = rounded(sum * (scales * x.steps[row + r]));
             if (matrix.bias) result += load<Floats>(matrix.bias + output);
-            float* place = block.y + (row + r) * matrix.outputs + output;
+            float* place = y + (row + r) * matrix.outputs + output;
             if (whole)
                 std::memcpy(place, &result, sizeof(result));
             else
@@ -151,44 +145,40 @@ __attribute__((noinline)) void multiply(const Block& block, int64_t row, const i
 
 // The same for at most `rows` of `count` rows.
 template <int digits, int panels, Fetch fetch, int rows = CODES / digits>
-void multiply_rows(int64_t count, const Block& block, int64_t row, const int8_t* next) {
+void multiply_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply_rows<digits, panels, fetch, rows - 1>(count, block, row, next);
-    multiply<digits, rows, panels, 1, fetch>(block, row, next);
+        if (count < rows) return multiply_rows<digits, panels, fetch, rows - 1>(count, matrix, panel, x, row, y, next);
+    multiply<digits, rows, panels, 1, fetch>(matrix, panel, x, row, y, next);
 }
 
 template <int digits, int panels>
 void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const Codes& x, float* y) {
-    thread_local std::vector<int32_t> sums;
     constexpr int each = CODES / digits;
-    const int64_t quads = x.stride / 4, blocks = (quads + MOST_QUADS - 1) / MOST_QUADS;
-    if (blocks > 1) sums.resize(static_cast<size_t>(rows * digits * panels * FLOATS));
-    const int8_t* const weight = static_cast<const int8_t*>(matrix.panels) + panel * FLOATS * x.stride;
-    for (int64_t number = 0; number < blocks; ++number) {
-        const Block block{matrix, x, panel, quads * number / blocks, quads * (number + 1) / blocks, sums.data(), y};
-        const bool last = number + 1 == blocks, nothing = last && (panel + 2 * panels) * FLOATS > matrix.outputs;
-        const int8_t* next = last ? weight + panels * quads * WIDTH : weight + block.end * WIDTH;
-        int64_t row = 0;
-        if (!nothing)
-            for (; row < panels * each && row < rows; row += each, next += quads * WIDTH)
-                multiply_rows<digits, panels, Fetch::NEXT>(rows - row, block, row, next);
-        for (; row < rows; row += each) multiply_rows<digits, panels, Fetch::NOTHING>(rows - row, block, row, next);
-    }
+    const int8_t* next = static_cast<const int8_t*>(matrix.panels) + (panel + panels) * FLOATS * x.stride;
+    const bool last = (panel + 2 * panels) * FLOATS > matrix.outputs;
+    int64_t row = 0;
+    if (rows <= (panels - 1) * each) {  // not enough to fetch all panels that come next
+        multiply_rows<digits, panels, Fetch::SOON>(rows, matrix, panel, x, row, y, next);
+        row += each;
+    } else if (!last)
+        for (; row < panels * each && row < rows; row += each, next += FLOATS * x.stride)
+            multiply_rows<digits, panels, Fetch::NEXT>(rows - row, matrix, panel, x, row, y, next);
+    for (; row < rows; row += each) multiply_rows<digits, panels, Fetch::NOTHING>(rows - row, matrix, panel, x, row, y, next);
 }
 
-// Few rows: all of them with a panel after the other, so that the memory is read in its own order.
+// Few rows and inputs: all of them with a panel after the other, so that the memory is read in its own order.
 template <int digits, int rows = FEW / digits>
 void multiply_few(const Matrix& matrix, int64_t first, int64_t last, int64_t count, const Codes& x, float* y) {
     if constexpr (rows > 1)
         if (count < rows) return multiply_few<digits, rows - 1>(matrix, first, last, count, x, y);
     constexpr int chains = rows * digits >= CHAINS ? 1 : CHAINS / (rows * digits) >= 4 ? 4 : 2;
     for (int64_t panel = first; panel < last; ++panel)
-        multiply<digits, rows, 1, chains, Fetch::SOON>(Block{matrix, x, panel, 0, x.stride / 4, nullptr, y}, 0, nullptr);
+        multiply<digits, rows, 1, chains, Fetch::SOON>(matrix, panel, x, 0, y, nullptr);
 }
 
 template <int digits>
 void multiply_all(const Matrix& matrix, int64_t first, int64_t last, int64_t rows, const Codes& x, float* y) {
-    if (rows * digits <= FEW) return multiply_few<digits>(matrix, first, last, rows, x, y);
+    if (rows * digits <= FEW && x.stride <= SHORT * digits) return multiply_few<digits>(matrix, first, last, rows, x, y);
     by_panels<PANELS>(first, last, [&](int64_t at, auto count) { multiply_panels<digits, count>(matrix, at, rows, x, y); });
 }
 

@@ -1,6 +1,7 @@
 // Attention of a step's new tokens, in one kernel: their keys and values are stored, and all heads attend.
 //
-// A block is a head of a sentence. HALF, HEAD_DIM and ROWS, the most rows of a sentence, are put before this text.
+// A block is a head of a sentence, for at most ROWS of its rows: block (sentence, head + heads * group), group by group of
+// ROWS rows. HALF, HEAD_DIM and ROWS are put before this text.
 // projected (sentences * rows, parts * heads * HEAD_DIM): the queries; with parts = 3 also the keys and values of the new
 // tokens, which are stored in the slots `at` (sentences, rows), at_stride numbers from one sentence to the next. No row sees
 // slots beyond those. slots (sentences, seen, 2, heads, HEAD_DIM), slots_stride numbers from one sentence to the next.
@@ -23,17 +24,18 @@ extern "C" __global__ void __launch_bounds__(128) knnmt_attend(const Number* pro
     __shared__ float weights[ROWS][THREADS];  // of a tile
     __shared__ float parts_of_sum[WARPS][ROWS][HEAD_DIM];
     __shared__ float largest[ROWS], sums[ROWS], shrinks[ROWS];
-    const int sentence = blockIdx.x, head = blockIdx.y, thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int sentence = blockIdx.x, head = blockIdx.y % heads, first = ROWS * (blockIdx.y / heads), thread = threadIdx.x;
+    const int here = min(ROWS, rows - first), lane = thread % 32, warp = thread / 32;  // rows of this block
     const int dim = heads * HEAD_DIM, of_head = head * HEAD_DIM;
     const float infinity = __uint_as_float(0x7f800000u);
     Number* mine = slots + (long long)sentence * slots_stride + of_head;
     const Number* new_rows = projected + (long long)sentence * rows * parts * dim + of_head;
     for (int i = thread; i < ROWS * HEAD_DIM; i += THREADS) {
         const int row = i / HEAD_DIM, place = i % HEAD_DIM;
-        const float number = row < rows ? read(new_rows[row * parts * dim + place]) : 0.0f;
+        const float number = row < here ? read(new_rows[(first + row) * parts * dim + place]) : 0.0f;
         queries[row][place] = number * rsqrtf((float)HEAD_DIM);
     }
-    if (parts == 3) {
+    if (parts == 3) {  // each block stores all rows, so that none waits for another
         const long long* places = at + (long long)sentence * at_stride;
         int last = 0;
         for (int row = 0; row < rows; ++row)
@@ -61,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(128) knnmt_attend(const Number* pro
         float scores[ROWS];
 #pragma unroll
         for (int row = 0; row < ROWS; ++row) {
-            const bool there = row < rows && slot < seen;
-            scores[row] = there ? read(mask[(long long)sentence * mask_stride + row * mask_row + slot]) : -infinity;
+            const long long place = (long long)sentence * mask_stride + (first + row) * mask_row + slot;
+            scores[row] = row < here && slot < seen ? read(mask[place]) : -infinity;
         }
         if (slot < seen) {
             const Chunk* key = (const Chunk*)(mine + (long long)slot * 2 * dim);
@@ -80,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(128) knnmt_attend(const Number* pro
 #pragma unroll
         for (int row = 0; row < ROWS; ++row) weights[row][thread] = scores[row];
         __syncthreads();
-        for (int row = warp; row < rows; row += WARPS) {
+        for (int row = warp; row < here; row += WARPS) {
             float mine_of_row[THREADS / 32], most = largest[row], sum = 0.0f;
 #pragma unroll
             for (int i = 0; i < THREADS / 32; ++i) most = fmaxf(most, mine_of_row[i] = weights[row][lane + 32 * i]);
@@ -107,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(128) knnmt_attend(const Number* pro
 #pragma unroll
             for (int row = 0; row < ROWS; ++row)
 #pragma unroll
-                for (int i = 0; i < CHUNK; ++i) found[row][i] *= row < rows ? shrinks[row] : 0.0f;
+                for (int i = 0; i < CHUNK; ++i) found[row][i] *= row < here ? shrinks[row] : 0.0f;
         }
 #pragma unroll 4
         for (int each = group; each < count; each += AT_ONCE) {
@@ -117,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(128) knnmt_attend(const Number* pro
                 const float value = read(some.numbers[i]);
 #pragma unroll
                 for (int row = 0; row < ROWS; ++row)
-                    if (row < rows) found[row][i] += weights[row][each] * value;
+                    if (row < here) found[row][i] += weights[row][each] * value;
             }
         }
         __syncthreads();
@@ -132,12 +134,12 @@ extern "C" __global__ void __launch_bounds__(128) knnmt_attend(const Number* pro
             if (lane < LANES) parts_of_sum[warp][row][chunk * CHUNK + i] = sum;
         }
     __syncthreads();
-    for (int i = thread; i < rows * HEAD_DIM; i += THREADS) {
+    for (int i = thread; i < here * HEAD_DIM; i += THREADS) {
         const int row = i / HEAD_DIM, place = i % HEAD_DIM;
         float sum = 0.0f;
 #pragma unroll
         for (int each = 0; each < WARPS; ++each) sum += parts_of_sum[each][row][place];
         sum = sums[row] > 0.0f ? sum / sums[row] : 0.0f;
-        write(attended + ((long long)sentence * rows + row) * dim + of_head + place, sum);
+        write(attended + ((long long)sentence * rows + first + row) * dim + of_head + place, sum);
     }
 }
