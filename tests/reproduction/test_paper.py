@@ -1,4 +1,4 @@
-"""The paper's numbers as typed: averages are those of the domains, percentages those that its text gives."""
+"""The paper's numbers as typed: averages and percentages are those that its text gives; and where they stand."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import statistics
 
 import pytest
 
+from knnmt.evaluation.scoring import Score, Scores
 from knnmt.reproduction import paper
-from knnmt.reproduction.plan import all_rows
+from knnmt.reproduction.plan import ALPHAS, all_rows
+from knnmt.reproduction.results import Results, RowResult
+from knnmt.reproduction.tables import Tables
 
 
 @pytest.mark.parametrize("table", [paper.BLEU, paper.COMET])
@@ -34,3 +37,29 @@ def test_entries_and_searches_are_as_the_text_says() -> None:
     assert saved == pytest.approx(paper.CACHE_SAVES_PERCENT, abs=0.5)
     assert all(len(values) == 4 for values in [*paper.ENTRIES.values(), *paper.SEARCHED.values()])
     assert all(len(values) == 4 for values in paper.SETTINGS.values())
+
+
+def searching(share: int) -> RowResult:
+    """A row of which this percentage of the steps searched."""
+    counted = {"rows": 100, "searches": share, "first_rows": 0, "first_searches": 0}
+    score = Score(0.0, "made")
+    return RowResult({"searches": counted}, Scores(score, score), None)
+
+
+@pytest.mark.parametrize(
+    ("domains", "theirs"),
+    [
+        (("medical", "law", "it", "koran"), [["78", "73", "38", "4", "48"], ["98", "99", "92", "91", "95"]]),
+        (("law", "poems"), [["73", "", ""], ["99", "", ""]]),  # their mean is of other domains
+        (("poems",), []),
+    ],
+)
+def test_shares_of_gates_stand_beside_the_papers_and_not_under_its_names(
+    domains: tuple[str, ...], theirs: list[list[str]]
+) -> None:
+    rows = {(domain, f"A/adaptive-{alpha}"): searching(60) for domain in domains for alpha in ALPHAS}
+    tables = Tables(Results(domains, rows, {}, {}, {}, {}), all_rows(320))
+    lines = {line[0]: line[1:] for line in tables.adaptive_searches()}
+    assert lines["adaptive α = 0.25"] == ["60"] * (len(domains) + 1)
+    papers = [line for label, line in lines.items() if label.startswith("paper, α = ")]
+    assert [*papers[:1], *papers[2:]] == theirs

@@ -42,6 +42,8 @@ _ASKED = (
         for name, kept in SUREST.items()
     ),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
+    ("SK-MT instead of the whole store, ours", "sk-mt", "B/knn"),
+    *((f"{count} segments instead of the whole store", f"segments-{count}", "B/knn") for count in SEGMENT_COUNTS),
     *((f"{told}, 128 segments", f"segments-{name}", "segments-128") for name, told in SEGMENT_CHOICES.items()),
     *((f"{count} segments instead of 128", f"segments-{count}", "segments-128") for count in SEGMENT_COUNTS[1:]),
     *(

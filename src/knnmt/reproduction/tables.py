@@ -138,11 +138,20 @@ class Tables:
         )
         for name in (paper.KNN, *(each for each in paper.BLEU if each.startswith("pca-"))):
             label = "kNN-MT" if name == paper.KNN else f"PCA d = {name.removeprefix('pca-')}"
-            values = paper.BLEU[name]
-            cells = [_of_place(values, paper.place_of(domain)) for domain in self._results.domains]
-            average = f"{values[-1]:.2f}" if self._papers_domains else ""
-            lines.append([f"paper, of {paper.DIM:,} dimensions: {label}", *cells, average])
+            lines += self._papers(f"of {paper.DIM:,} dimensions: {label}", paper.BLEU[name])
         return lines
+
+    def _papers(self, label: str, values: Sequence[float], digits: int = 2) -> Lines:
+        """A line of the paper's own, with its values of each domain and their mean; none if no domain is the paper's.
+
+        values: may have their mean as a fifth
+        """
+        places = [paper.place_of(domain) for domain in self._results.domains]
+        if all(place is None for place in places):
+            return []
+        mean = values[-1] if len(values) > len(paper.DOMAINS) else statistics.mean(values)
+        cells = ["" if place is None else f"{values[place]:.{digits}f}" for place in places]
+        return [[f"paper, {label}", *cells, f"{mean:.{digits}f}" if self._papers_domains else ""]]
 
     def adaptive(self) -> Lines:
         """BLEU of adaptive retrieval, and of as many random steps; the paper's α are in separate lines.
@@ -151,10 +160,9 @@ class Tables:
         """
         lines = self._of_blocks([], lambda block: ["knn", *_gates(block)], lambda name: self._line(name, _bleu_of, {}))
         for alpha in ALPHAS:
-            shares, values = paper.SEARCHED[f"adaptive-{alpha}"], paper.BLEU[f"adaptive-{alpha}"]
-            cells = [_of_place(values, paper.place_of(domain)) for domain in self._results.domains]
-            average = f"{values[-1]:.2f}" if self._papers_domains else ""
-            lines.append([f"paper, α = {alpha}: {min(shares)} to {max(shares)} % of steps", *cells, average])
+            shares = paper.SEARCHED[f"adaptive-{alpha}"]
+            label = f"α = {alpha}: {min(shares)} to {max(shares)} % of steps"
+            lines += self._papers(label, paper.BLEU[f"adaptive-{alpha}"])
         return lines
 
     def cache(self) -> Lines:
@@ -180,21 +188,24 @@ class Tables:
     # Searches ---------------------------------------------------------------------------------------------------------
 
     def adaptive_searches(self) -> Lines:
-        """Percent of steps that search."""
-        return self._of_blocks([], _gates, self._searched)
+        """Percent of steps that search; the paper's α are in separate lines, as in `adaptive`."""
+        lines = self._of_blocks([], _gates, self._searched)
+        for alpha in ALPHAS:
+            lines += self._papers(f"α = {alpha}", paper.SEARCHED[f"adaptive-{alpha}"], 0)
+        return lines
 
     def cache_searches(self) -> Lines:
         """Percent of steps that search."""
         return self._of_blocks([], self._caches, self._searched)
 
     def _searched(self, name: str) -> list[str]:
-        """All steps; for caches also without first steps, which the paper leaves out; and the paper's numbers."""
+        """All steps; for caches also without first steps, which the paper leaves out, and the paper's numbers."""
         cells = []
         plain = name.partition("/")[2]
         counts: list[Callable[[RowResult], float]] = [lambda each: each.searched()]
         if plain.startswith("cache"):
             counts.append(lambda each: each.searched(with_first_step=False))
-        theirs = paper.SEARCHED.get(plain) if name.startswith("A/") else None
+        theirs = paper.SEARCHED.get(plain) if name.startswith("A/cache") else None
         for domain in self._results.domains:
             place = paper.place_of(domain)
             ours = _shares([self._results.measured(domain, name, each) for each in counts])
@@ -343,10 +354,6 @@ def _quantile(counts: Counter[int], part: float) -> int:
 
 def _bleu_of(result: RowResult) -> float:
     return result.scores.bleu.value
-
-
-def _of_place(values: Sequence[float], place: int | None) -> str:
-    return "" if place is None else f"{values[place]:.2f}"
 
 
 def _three(k: int, weight: float, temperature: float) -> str:
