@@ -325,5 +325,5 @@ def test_a_draft_stays_in_its_segment_and_in_the_vocabulary() -> None:
 def test_a_token_must_be_the_more_probable_the_more_sentences_there_are() -> None:
     least = [least_chance(sentences) for sentences in (1, 2, 4, 8, 64)]
     assert least == sorted(least)
-    assert least[0] < 0.2
+    assert least[0] < 0.25
     assert certainty(0.0) < least[0], "nothing is drafted where the memory does not count"

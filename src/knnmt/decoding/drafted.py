@@ -34,7 +34,7 @@ from knnmt.retrieval.retriever import BatchRetrieval
 
 _MAX_DRAFT = 15  # tokens of a sentence
 _VOTERS = 16  # entries, at most, that vote for the next token
-_ROW_COST = 0.08  # of each drafted token, relative to a pass with one token of one sentence
+_ROW_COST = 0.16  # of each drafted token, relative to a pass with one token of one sentence
 _SPEED = 1.4  # the typical speed-up by drafts: what a pass could gain instead
 _SURELY, _SURER = 0.05, 1.3  # the probability of a token that all entries name: measured on text of several domains
 
