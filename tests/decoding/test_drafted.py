@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from knnmt.compression.pruning import prune
 from knnmt.config import DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding import drafted, search
+from knnmt.decoding.compiled_passes import CompiledPasses
 from knnmt.decoding.drafted import certainty, drafted_search, least_chance
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
@@ -78,7 +80,36 @@ def both(
     told: dict[int, list[Hypothesis]] = {}
     found = drafted_search(engine, sources, config, batch, steps, told.__setitem__)
     assert told == dict(enumerate(found))
+    assert_one_by_one(engine, sources, config, ways, found, by_drafts)
     return plain, plainly, found, by_drafts
+
+
+def assert_one_by_one(
+    engine: TransformerEngine,
+    sources: list[list[int]],
+    config: DecodingConfig,
+    ways: list[Retrieval],
+    expected: list[list[Hypothesis]],
+    expected_counts: Statistics,
+) -> None:
+    """Passes that are not made in one compiled call find the same in every bit, and count the same."""
+    counted = Statistics()
+    batch = BatchRetrieval(ways, counted)
+    steps = batch.in_turn()
+    assert steps is not None
+    with mock.patch.object(TransformerEngine, "ahead", None):
+        assert drafted_search(engine, sources, config, batch, steps) == expected
+    assert counted == expected_counts
+    watched = BatchRetrieval(ways)
+    steps = watched.in_turn()
+    assert steps is not None
+    grown: list[int] = []  # whoever wants to know of every pass is told
+
+    def growing(leading: Callable[[], dict[int, list[int]]]) -> None:
+        grown.append(sum(map(len, leading().values())))
+
+    assert drafted_search(engine, sources, config, watched, steps, growing=growing) == expected
+    assert len(grown) > 1 or config.max_tokens < 3
 
 
 def assert_alike(plain: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:
@@ -117,6 +148,30 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     counted = (plainly.rows, plainly.searches, plainly.first_rows)
     assert (by_drafts.rows, by_drafts.searches, by_drafts.first_rows) == counted
     assert by_drafts.drafted >= by_drafts.accepted
+
+
+@needs_compiled
+def test_most_passes_are_made_in_few_calls(
+    engine: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = german_memory(30)
+    opened = OpenStore(Datastore.build(tmp_path / "s", memory, engine))
+    retrieval = Retrieval(opened, replace(CONFIG, segments=8))
+    made: list[int] = []
+    run = CompiledPasses.run
+
+    def counting(self: CompiledPasses, *given: Any) -> Any:
+        answer = run(self, *given)
+        made.append(answer[0])
+        return answer
+
+    monkeypatch.setattr(CompiledPasses, "run", counting)
+    sources = engine.tokenizer.encode_sources([pair.source for pair in memory[:3]])
+    config = replace(engine.generation, beam=1, n_best=1)
+    _, _, found, counted = both(engine, sources, config, retrieval)
+    assert sum(made) > 2 * len(made)
+    assert counted.accepted > 0
+    assert all(len(each[0].drafted) == len(each[0].tokens) for each in found)
 
 
 @needs_compiled

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_strings import MadeString, StringMaker
 
 from knnmt import Datastore, Glossary, Request, SegmentPair, Translator
+from knnmt.config import Fading
 from knnmt.corpus.glossary import Term
 from knnmt.errors import InPiecesWarning, SettingError, SourceKeptWarning, TermWarning
 from knnmt.protection.marked import Code, Marked, Role, read, written
+from knnmt.retrieval.retriever import Retrieval
+from knnmt.translator.memories import Memories
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 STRINGS = 10_000  # of which a small part is in `make test`
@@ -188,6 +193,34 @@ def test_with_a_memory(random_translator: Translator, tmp_path: Path) -> None:
         [each.text for each in made], datastore=store, protect=True, beam=2, evidence=True
     )
     assert [each.faults(translation.text) for each, translation in zip(made, found, strict=True)] == [[]] * len(made)
+
+
+def test_a_text_does_not_depend_on_what_others_must_keep(
+    random_translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """λ fades by the mean distance of a sentence's rows, of which there are more if more must be kept."""
+    pairs = [SegmentPair(f"Satz {i} ja", f"sentence {i} yes", f"m#{i}") for i in range(30)]
+    store = Datastore.build(tmp_path / "s", pairs, random_translator.engine)
+    fading = Fading(scale=8.0, width=2.0, sentence_scale=9.0, sentence_width=1.5)
+    found = Memories.retrieval
+
+    def fades(memories: Memories, *asked: Any) -> Retrieval:
+        retrieval = found(memories, *asked)
+        return replace(retrieval, config=replace(retrieval.config, fading=fading))
+
+    monkeypatch.setattr(Memories, "retrieval", fades)
+    texts = ["Satz 7 ja 8", "Satz 12", "Satz 1 2 3 4 5 6 7"]
+    together, alone = (
+        [
+            (translation.text, round(translation.score, 4))
+            for group in groups
+            for translation in random_translator.translate(
+                group, datastore=store, protect=True, beam=1, k=4, interpolation_weight=0.6, max_tokens=30
+            )
+        ]
+        for groups in ([texts], [[text] for text in texts])
+    )
+    assert together == alone
 
 
 def test_several_translations_all_keep_it(translator: Translator) -> None:

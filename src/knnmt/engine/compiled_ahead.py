@@ -7,6 +7,7 @@ driven out of the caches, which would take a fifth of the time.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from knnmt import timing
 from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.product import CompiledProduct
-from knnmt.engine.state import TransformerState
+from knnmt.engine.state import StateInTurn, TransformerState
 
 
 class _Ahead(ctypes.Structure):
@@ -62,8 +63,7 @@ class CompiledAhead:
         `continuations.best_continuations` does. never: tokens that are forbidden
         """
         output = self._output
-        if never and not 0 <= min(never) <= max(never) < output.outputs:
-            raise ValueError(f"expected tokens below {output.outputs} to forbid, got {never}")
+        self._require(never)
         sentences, width = running.tokens.shape
         rows, length = sentences * width, running.history.shape[-1]
         steps = state.room_for_steps(steps if count >= width else 1)
@@ -94,6 +94,20 @@ class CompiledAhead:
             timing.spent(stage, seconds, made)
         followed = Running(tokens, history[:, :, : length + made - 1], scores)
         return followed, best, places // output.outputs, places % output.outputs
+
+    @property
+    def vocabulary(self) -> int:
+        return self._output.outputs
+
+    def passes(self, state: StateInTurn, given: Sequence[int], never: tuple[int, ...]) -> int:
+        """Passes of greedy search with drafts, as `CompiledDecoder.passes`. never: tokens that are forbidden"""
+        self._require(never)
+        return self._decoder.passes(state, self._output.matrix, given)
+
+    def _require(self, never: tuple[int, ...]) -> None:
+        """Refuse tokens that compiled code would look for beyond the vocabulary."""
+        if never and not 0 <= min(never) <= max(never) < self.vocabulary:
+            raise ValueError(f"expected tokens below {self.vocabulary} to forbid, got {never}")
 
 
 @runtime_checkable

@@ -131,6 +131,19 @@ class CompiledDecoder:
         state.made(made)
         return made
 
+    def passes(self, state: StateInTurn, output: Matrix, given: Sequence[int]) -> int:
+        """Make passes with several tokens of each sentence, as knnmt_passes in passes.cpp; -2 for a damaged store.
+
+        given: where mixing, drafting, entries and passes are
+        """
+        of_state, cross = _described(state, (len(state.lengths), 1, 0, 0), 0, None, None)
+        places = (ctypes.addressof(self._decoder), ctypes.addressof(of_state), ctypes.addressof(output))
+        made = int(self._native.knnmt_passes(*places, *given, torch.get_num_threads()))
+        del cross  # which compiled code has read
+        if made == -1:
+            raise self._refused()
+        return made
+
     def _run(
         self,
         state: TransformerState | StateInTurn,

@@ -83,7 +83,8 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
     found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
     found.knnmt_ahead.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
-    found.knnmt_ahead.restype = ctypes.c_int32
+    found.knnmt_passes.argtypes = [*[ctypes.c_void_p] * 7, ctypes.c_int32]
+    found.knnmt_ahead.restype = found.knnmt_passes.restype = ctypes.c_int32
     found.knnmt_encode.argtypes = [
         *[ctypes.c_void_p] * 3,
         ctypes.c_int32,

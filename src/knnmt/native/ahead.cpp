@@ -4,10 +4,11 @@
 // of the time.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "clock.h"
 #include "decoder.h"
 #include "vocabulary.h"
 
@@ -35,16 +36,6 @@ struct Ahead {
 }
 
 namespace {
-
-struct Clock {
-    std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
-
-    double lap() {
-        const auto before = last;
-        last = std::chrono::steady_clock::now();
-        return std::chrono::duration<double>(last - before).count();
-    }
-};
 
 // Rows (width, stride), of whose numbers the first `count` are replaced by those of their parents.
 template <typename Number>

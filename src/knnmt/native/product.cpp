@@ -29,6 +29,7 @@ struct Block {
     int64_t weight_stride;  // from a panel to the next
     const char* next;       // of what is multiplied by after this, some that is fetched meanwhile:
     int64_t next_step;      // so many bytes for each input
+    int64_t beyond;         // numbers between the end of a panel and what is read after it, where that is fetched
     const float* x;
     int64_t x_stride;
     const float* start;     // what sums begin with, or null
@@ -44,17 +45,22 @@ __attribute__((noinline)) void multiply(const Block<Weight>& block) {
     for (int row = 0; row < rows; ++row)
         for (int panel = 0; panel < panels; ++panel)
             sums[row][panel] = b.start ? load<Floats>(b.start + row * b.start_stride + panel * FLOATS) : Floats{};
-    for (int64_t i = 0; i < b.inputs; ++i) {
+    const auto add = [&](int64_t i, int64_t ahead) __attribute__((always_inline)) {
         if (!soon) __builtin_prefetch(b.next + i * b.next_step);
         Floats some[panels];
         for (int panel = 0; panel < panels; ++panel) {
             const Weight* const weight = b.weight + panel * b.weight_stride + i * FLOATS;
-            if (soon) __builtin_prefetch(weight + SOON / sizeof(Weight));
+            if (soon) __builtin_prefetch(weight + ahead);
             some[panel] = widened(weight);
         }
         for (int row = 0; row < rows; ++row)
             for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * b.x[row * b.x_stride + i];
-    }
+    };
+    constexpr int64_t ahead = SOON / sizeof(Weight);
+    int64_t i = 0;
+    if (soon)
+        for (; i < b.inputs - ahead / FLOATS; ++i) add(i, ahead);
+    for (; i < b.inputs; ++i) add(i, ahead + b.beyond);
     for (int row = 0; row < rows; ++row) std::memcpy(b.y + row * b.y_stride, sums[row], sizeof(sums[row]));
 }
 
@@ -116,7 +122,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
         const auto multiply_by = [&](const auto* near, int64_t near_stride) {
             multiply_block<panels>(
                 rows,
-                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, x + begin, x_stride, start, number ? to_stride : 0, to, to_stride},
+                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, last ? (panels - 1) * stride : 0, x + begin, x_stride, start, number ? to_stride : 0, to, to_stride},
                 reinterpret_cast<const char*>(next), next_stride);
         };
         if constexpr (std::is_same_v<Weight, uint16_t>)

@@ -172,12 +172,42 @@ class CompiledSteps:
     def accept(self, last: Sequence[int], steps: int) -> None:
         """Each sentence continues after one of the rows, last (sentences,). steps: how many rows count as searches"""
         self._sums, self._steps = self._after.index_select(1, torch.tensor(last))
+        self.count(steps, len(last))
+
+    def count(self, searches: int, sentences: int) -> None:
+        """Count searches of so many sentences."""
         if self._first:
-            first = min(steps, len(last))
+            first = min(searches, sentences)
             self._statistics.count(first, first, 0, first=True)
-            steps -= first
-        self._statistics.count(steps, steps, 0, first=False)
+            searches -= first
+        self._statistics.count(searches, searches, 0, first=False)
         self._first = False
+
+    @property
+    def projected(self) -> bool:
+        """Whether states are projected before the search."""
+        return self._store.projection is not None
+
+    @property
+    def sums_and_steps(self) -> tuple[Tensor, Tensor]:
+        """Distances and steps of the sentences so far, (sentences,) each, which compiled passes change."""
+        self._sums, self._steps = self._sums.contiguous(), self._steps.contiguous()
+        return self._sums, self._steps
+
+    def described(self, drafting: Drafting, vocabulary: int) -> tuple[int, int, int]:
+        """Where compiled passes find the settings of mixture and drafts, and the entries. It completes the settings."""
+        assert self._own is not None  # noqa: S101 - as above
+        self._own_mixing.vocabulary = drafting.vocabulary = vocabulary
+        drafting.k = self._k
+        return ctypes.addressof(self._own_mixing), ctypes.addressof(drafting), self._own.address
+
+    def require_sound(self, sound: bool, vocabulary: int) -> None:
+        """Raise an error if compiled code met impossible values."""
+        if not sound:
+            raise DatastoreDamagedError(
+                f"{self._store.datastore.path}: a token of its entries is not one of the model's {vocabulary:,}, "
+                "or its index names entries that it does not have. `knnmt verify` checks every byte."
+            )
 
     def draft(
         self,
@@ -194,11 +224,7 @@ class CompiledSteps:
 
     def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:
         """The offsets; an error if compiled code met impossible values."""
-        if not sound:
-            raise DatastoreDamagedError(
-                f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "
-                "or its index names entries that it does not have. `knnmt verify` checks every byte."
-            )
+        self.require_sound(sound, scores.shape[1])
         return offsets
 
     def keep(self, sentences: Sequence[int]) -> None:

@@ -90,6 +90,11 @@ class CompiledOwnEntries:
     def _put(self, sentences: Sequence[_Own]) -> None:
         self._at = (_Own * len(sentences))(*sentences)
 
+    @property
+    def address(self) -> int:
+        """Where compiled code finds the entries of the sentences."""
+        return ctypes.addressof(self._at)
+
     def search(self, queries: Tensor, k: int) -> Found:
         """The k nearest entries of each row among those of its sentence, as in `knnmt.index.base.Index`.
 

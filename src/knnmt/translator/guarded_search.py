@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -129,9 +129,13 @@ class GuardedSearch:
         self, jobs: Sequence[Job], failed: Sequence[int], results: list[list[Part]], search: Search, terms: bool
     ) -> None:
         """Search with constraints for some jobs, in place."""
-        required = {number: self._requirements(jobs[number], terms) for number in failed}
-        asked = {number: each for number, each in required.items() if each is not None}
-        if asked:
+        # Only those that require as much are searched together: they have as many hypotheses, and a λ that fades by the
+        # sentence would also count the rows that are empty because another sentence has more.
+        alike: defaultdict[int, dict[int, Requirements]] = defaultdict(dict)
+        for number in failed:
+            if (each := self._requirements(jobs[number], terms)) is not None:
+                alike[each.total][number] = each
+        for asked in alike.values():
             found = search([jobs[number] for number in asked], list(asked.values()))
             for number, parts in zip(asked, found, strict=True):
                 results[number] = self._sound(jobs[number], parts, terms)
