@@ -42,7 +42,14 @@ def test_rare_words_occur_in_the_training_text_at_most_five_times(finetune: Modu
 
 def test_seeds_are_shown_as_their_mean(finetune: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sacrebleu")
-    trained = {"updates": 3, "passes": 1.0, "before": 2.0, "best": 1.0, "ended": True, "seconds": 8.0}
+    trained: dict[str, object] = {
+        "updates": 3,
+        "passes": 1.0,
+        "before": 2.0,
+        "best": 1.0,
+        "ended": True,
+        "seconds": 8.0,
+    }
     worse, worst = ["nothing", *TARGETS[1:]], ["nothing", "at all", *TARGETS[2:]]
 
     def line(system: str, own: list[str], training: dict[str, object] | None = None, **others: object) -> object:

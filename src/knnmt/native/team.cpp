@@ -41,7 +41,7 @@ int64_t now() {
 constexpr int64_t MICROSECOND = 1000, MILLISECOND = 1000 * MICROSECOND;
 constexpr int64_t PATIENCE = MILLISECOND;          // of a thread without work: longer than the pauses between calls of a step
 constexpr int64_t BRIEFLY = 20 * MICROSECOND;      // of all, where waiting takes a core from other programs
-constexpr int64_t OF_CALLER = 50 * MICROSECOND;    // who waits for parts that others have begun: most parts are shorter
+constexpr int64_t OF_CALLER = 50 * MICROSECOND;    // at least, who waits for parts that others have begun: most are shorter
 constexpr int64_t LOST_CORE = MILLISECOND / 2;     // a pause between two looks at the clock that no computation explains
 
 // Other programs that take cores from our threads. As long as there are any, threads that wait sleep soon: a core that one gives up
@@ -142,9 +142,12 @@ struct Crew {
             ++bell;
             wake(bell);
         }
-        const uint32_t others = count - take_parts(0);
+        const int64_t begin = now();
+        const uint32_t mine = take_parts(0), others = count - mine;
         if (done.load(std::memory_order_acquire) == others) return;
-        if (soon(OF_CALLER, [&] { return done.load(std::memory_order_acquire) == others; })) return;
+        // Parts of a search take milliseconds: another that takes as long as this thread's own has not lost its core.
+        const int64_t of_part = mine ? (now() - begin) / mine : 0;
+        if (soon(std::max(OF_CALLER, 2 * of_part), [&] { return done.load(std::memory_order_acquire) == others; })) return;
         rivals.see(now());
         caller_sleeps.store(1);
         for (uint32_t found; (found = done.load()) != others;) sleep_while(done, found);
