@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """A directory with what `make` writes into it; this process owns it, so tests may change it.
 
     name: of what is made, the same in all processes, and not used for anything else

@@ -29,6 +29,7 @@ from knnmt.index.resident import ResidentKeys
 from knnmt.retrieval import recorded
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.recorded import MixedInTurn, RecordedSteps
+from made_once import made_once
 
 HERE = Path(__file__).parent
 KERNELS = Path(native.__file__).parent / "gpu"
@@ -41,10 +42,12 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.dev
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("nothing can be compiled: no C++ compiler")
-    built = tmp_path_factory.mktemp("kernels") / "kernels.so"
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", f"-I{KERNELS}", f"-I{HERE}"]
-    subprocess.run([compiler, *options, str(HERE / "kernels_on_a_cpu.cpp"), "-o", str(built)], check=True)
-    loaded = ctypes.CDLL(str(built))
+    command = [compiler, *options, str(HERE / "kernels_on_a_cpu.cpp"), "-o"]
+    built = made_once(
+        tmp_path_factory, "kernels", lambda place: subprocess.run([*command, str(place / "kernels.so")], check=True)
+    )
+    loaded = ctypes.CDLL(str(built / "kernels.so"))
 
     def passed(argument: Any) -> Any:
         if isinstance(argument, torch.Tensor):

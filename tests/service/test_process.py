@@ -127,7 +127,7 @@ def assert_nothing_is_lost(checkpoint: Path, store: Path, kills: int) -> None:
 
 
 def test_killed_it_has_lost_nothing_that_it_answered(tiny_checkpoint: Path, store: Path) -> None:
-    assert_nothing_is_lost(tiny_checkpoint, store, 20)
+    assert_nothing_is_lost(tiny_checkpoint, store, 10)
 
 
 @pytest.mark.soak
