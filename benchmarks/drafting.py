@@ -30,7 +30,7 @@ import torch
 
 import harm
 from knnmt.config import DecodingConfig
-from knnmt.decoding import draft_policy, recorded_drafts, search
+from knnmt.decoding import recorded_drafts, recorded_policy, search
 from knnmt.decoding.arena import Arenas, Recorded
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.precision import cpu_name
@@ -68,7 +68,7 @@ def compare(plain: Sequence[Hypothesis], drafted: Sequence[Hypothesis]) -> tuple
 
 def step_times(translator: Translator, batches: list[Sources], config: DecodingConfig, retrieval: Retrieval) -> None:
     """The time of recorded steps, by the number of sentences and the number of tokens of each sentence."""
-    for turns in draft_policy.TURNS:
+    for turns in recorded_policy.TURNS:
         with mock.patch.object(recorded_drafts, "turns_for", return_value=turns):
             for _ in range(4):  # until all steps are recorded
                 decode(translator, batches[:: max(1, len(batches) // 8)], config, retrieval, drafts=True)

@@ -95,7 +95,7 @@ def traced(turns: int) -> Iterator[Tracing]:
     """Note all steps inside this context; steps with drafts have this many turns."""
     tracing = Tracing()
     mix, mix_in_turn, best_in_turn = RecordedSteps.mix, RecordedSteps.mix_in_turn, RecordedSteps.best_in_turn
-    look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts.Drafting.look_at
+    look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts.RecordedDrafting.look_at
 
     def noting_mix(steps: Any, found: Any, log_probabilities: Any, scores: Any) -> Any:
         after = mix(steps, found, log_probabilities, scores)
@@ -134,7 +134,7 @@ def traced(turns: int) -> Iterator[Tracing]:
         mock.patch.object(RecordedSteps, "mix_in_turn", noting_mix_in_turn),
         mock.patch.object(RecordedSteps, "best_in_turn", noting_best_in_turn),
         mock.patch.object(recorded._FixedBatch, "_look_at", taking),
-        mock.patch.object(recorded_drafts.Drafting, "look_at", taking_drafts),
+        mock.patch.object(recorded_drafts.RecordedDrafting, "look_at", taking_drafts),
         mock.patch.object(recorded_drafts, "turns_for", return_value=turns),
     ):
         yield tracing

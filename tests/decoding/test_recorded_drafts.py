@@ -13,13 +13,13 @@ from datastore_pairs import some_pairs
 from devices import DEVICES
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding import draft_policy
 from knnmt.decoding import recorded_drafts as module
+from knnmt.decoding import recorded_policy
 from knnmt.decoding.arena import Arenas, Recorded
-from knnmt.decoding.draft_policy import TURNS, turns_for
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.recorded_drafts import Drafting, recorded_drafts
+from knnmt.decoding.recorded_drafts import RecordedDrafting, recorded_drafts
+from knnmt.decoding.recorded_policy import TURNS, turns_for
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval import own_entries_on_device
@@ -130,7 +130,7 @@ def test_sentences_of_the_next_batches_take_free_places(
     asked = [BatchRetrieval([retrieval] * len(each), count) for each, count in zip(batches, counted, strict=True)]
     first = asked[0].recorded()
     assert first is not None
-    drafting = Drafting(small, config, first)
+    drafting = RecordedDrafting(small, config, first)
     found = []
     for batch, of_batch in zip(batches, asked, strict=True):
         recorded = of_batch.recorded()
@@ -158,7 +158,7 @@ def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.Mo
     costs = {"_TURN_COST": 0.05, "_ROW_COST": 0.001}
     rights = {"_MIN_CHANCE": 0.1, "_RIGHT": 0.25, "_RIGHT_BY_CHANCE": 0.5, "_GOES_ON": 0.8}
     for name, number in (costs | rights).items():
-        monkeypatch.setattr(draft_policy, name, number)
+        monkeypatch.setattr(recorded_policy, name, number)
     found = {}
     for chances, size in (
         ([0.0], 1),

@@ -28,10 +28,10 @@ from knnmt.datastore.arrays import Array
 from knnmt.decoding import recorded_turns
 from knnmt.decoding.arena import Arena, Recorded, Sent, borrow, give_back, size_for
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.draft_policy import likely_ends, turns_for
-from knnmt.decoding.drafted_sentences import Batch, Counts, Sentence
 from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, load_sources
+from knnmt.decoding.recorded_policy import likely_ends, turns_for
+from knnmt.decoding.recorded_sentences import Batch, Counts, Sentence
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
 from knnmt.retrieval.open_store import Chosen
 from knnmt.retrieval.recorded import RecordedRetrieval
@@ -51,7 +51,7 @@ def recorded_drafts(
     begun: Begun = unnoticed,
 ) -> list[list[Hypothesis]]:
     """Like `greedy.greedy_search`. recorded: of the retrieval, in which each sentence has its own segments"""
-    drafting = Drafting(engine, config, recorded, begun)
+    drafting = RecordedDrafting(engine, config, recorded, begun)
     drafting.add(sources, retrieval, found=found)
     [results] = drafting.finish()
     return results
@@ -80,7 +80,7 @@ class _Step:
     places: list[Sentence | None]
 
 
-class Drafting:
+class RecordedDrafting:
     """Decodes batches that are searched in the same way, one after the other.
 
     recorded: the retrieval of the first batch, in which each sentence has its own segments

@@ -7,13 +7,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeGuard
 
+import torch
+
 from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.drafted import drafted_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Begun, Found, Growing, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import recorded_search
-from knnmt.decoding.recorded_drafts import Drafting, recorded_drafts
+from knnmt.decoding.recorded_drafts import RecordedDrafting, recorded_drafts
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.engine.state import EngineInTurn
@@ -48,8 +50,12 @@ def search(
             return recorded_search(engine, sources, config, retrieval, found, begun)
     if config.beam > 1:
         return beam_search(engine, sources, config, retrieval, found, growing)
-    few = len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
-    if few and retrieval is not None and isinstance(engine, EngineInTurn) and engine.takes_turns:
+    if (
+        _few(engine.device, sources)
+        and retrieval is not None
+        and isinstance(engine, EngineInTurn)
+        and engine.takes_turns
+    ):
         steps = retrieval.in_turn()
         if steps is not None:
             return drafted_search(engine, sources, config, retrieval, steps, found, growing)
@@ -64,8 +70,12 @@ def _is_fixed(engine: Engine[Any], config: DecodingConfig) -> TypeGuard[Recordin
 def _drafts(
     engine: RecordingEngine, sources: Sequence[Sequence[int]], config: DecodingConfig, recorded: RecordedRetrieval
 ) -> bool:
-    few = len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
-    return config.beam == 1 and few and recorded.by_segment
+    return config.beam == 1 and _few(engine.device, sources) and recorded.by_segment
+
+
+def _few(device: torch.device, sources: Sequence[Sequence[int]]) -> bool:
+    """Whether drafts pay for a batch of this size."""
+    return len(sources) <= MAX_DRAFTED.get(device.type, 0)
 
 
 def search_each(
@@ -79,7 +89,7 @@ def search_each(
     """
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
         earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
-        drafting: Drafting | None = None
+        drafting: RecordedDrafting | None = None
         for sources, retrieval in batches:
             if _is_fixed(engine, config) and retrieval is not None:
                 recorded = retrieval.recorded()
@@ -90,7 +100,7 @@ def search_each(
                     if drafting is not None and not drafting.takes(sources, recorded):
                         yield from drafting.finish()
                         drafting = None
-                    drafting = drafting or Drafting(engine, config, recorded)
+                    drafting = drafting or RecordedDrafting(engine, config, recorded)
                     drafting.add(sources, retrieval, beside.submit(retrieval.choose, sources))
                     yield from drafting.advance()
                     continue
