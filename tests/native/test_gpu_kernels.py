@@ -19,6 +19,7 @@ from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.decoding import recorded_turns
 from knnmt.decoding.arena import MAX_TURNS, Arena
+from knnmt.decoding.recorded_places import CHANCE, ENDS, GAINS, TAKEN, TOKENS
 from knnmt.engine import gpu_layers
 from knnmt.engine.layers import attend
 from knnmt.engine.transformer import TransformerEngine
@@ -374,8 +375,9 @@ def test_what_is_taken_and_drafted_is_what_pytorch_takes(
         chosen = arena.on_host[1] if of_name is kernel else arena.chosen
         assert not arena.on_host[0].any()
         assert arena.parity.tolist() == [of_name is not kernel] * sentences
-        told = [arena.ended, arena.generated, chosen[:, 0], chosen[going, 2:]]
-        chances = chosen[going, 1].view(torch.float32)
+        told = [arena.ended, arena.generated, chosen[:, TAKEN], chosen[:, ENDS]]
+        told += [chosen[going, first : first + turns] for first in (TOKENS, GAINS)]
+        chances = chosen[going, CHANCE].view(torch.float32)
         left.append([*told, chances, arena.tokens[going], arena.draft[going], retrieval.so_far.sums[going]])
     assert len({*left[0][2].tolist()}) >= min(turns, 3)
     for mine, expected in zip(*left, strict=True):
