@@ -78,7 +78,8 @@ def test_sentences_come_and_go_while_a_step_is_under_way(longest: int, told: int
     places = Places(6, CONFIG, END)
     device = Device(places, random)
     under_way: list[tuple[int, np.ndarray[Any, Any]]] = []
-    begun, done = 0, {}
+    begun = 0
+    done: dict[int, tuple[int, list[Any]]] = {}
     while len(done) < 40:
         for place in places.free[: int(random.integers(0, 3))] if begun < 40 else []:
             device.admit(place, begun, int(random.integers(2, longest)), told, len(under_way))

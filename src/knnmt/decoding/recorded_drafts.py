@@ -101,7 +101,7 @@ class RecordedDrafting:
         self._under_way: deque[_Step] = deque()
         self._steps = 0
 
-    def takes(self, sources: Sequence[Sequence[int]], recorded: RecordedRetrieval) -> bool:
+    def takes(self, sources: Sequence[Sequence[int]], recorded: object) -> bool:
         """Whether a batch can follow those that were added."""
         room = self._arena is None or max(map(len, sources)) <= self._arena.memory.source
         return room and self._recorded.same_as(recorded)
