@@ -251,7 +251,8 @@ class Tables:
                 ratios = [one / other for one, other in zip(speeds, first, strict=True)]
                 told = [_spread(speeds, 0), "1" if name == self.reference else _spread(ratios, 2)]
                 cells.append(", ".join(told))
-            lines.append([self.titled(name), *cells])
+            if set(cells) != {NOT_RUN}:
+                lines.append([self.titled(name), *cells])
         return lines
 
     def ablation(self) -> Lines:
