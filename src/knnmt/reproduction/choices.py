@@ -105,23 +105,15 @@ _ASKED = (
         )
     ),
 )
-# The published cache with either index and either λ: the row with it, the row without it.
-_CACHED = {
-    ("IVFPQ", "fixed"): ("A/cache-6", "A/knn"),
-    ("IVFPQ", "fading"): ("A/cache-6-fading", "A/knn-fading"),
-    ("ours", "fixed"): ("B/cache-6-published-fixed", "B/knn-fixed"),
-    ("ours", "fading"): ("B/cache-6-published", "B/knn"),
-}
+_Pairs = list[tuple[str, str]]  # the row with something, the row without it
+# The published cache with one λ and either index, and with one index and either λ.
+_FIXED: _Pairs = [("A/cache-6", "A/knn"), ("B/cache-6-published-fixed", "B/knn-fixed")]
+_FADING: _Pairs = [("A/cache-6-fading", "A/knn-fading"), ("B/cache-6-published", "B/knn")]
+_IVFPQ, _OURS = ([fixed, fading] for fixed, fading in zip(_FIXED, _FADING, strict=True))
 # What one of the two adds to the effect of the cache: with it, and without it.
-_TWO_BY_TWO = tuple(
-    (asked, *([pair for kinds, pair in _CACHED.items() if each in kinds] for each in both))
-    for asked, both in (
-        (
-            "what λ that fades adds to the effect of the published cache τ = 6, mean of both indexes",
-            ("fading", "fixed"),
-        ),
-        ("what our search adds to it, mean of both λ", ("ours", "IVFPQ")),
-    )
+_TWO_BY_TWO = (
+    ("what λ that fades adds to the effect of the published cache τ = 6, mean of both indexes", _FADING, _FIXED),
+    ("what our search adds to it, mean of both λ", _OURS, _IVFPQ),
 )
 _HITS_TAUS, _MISSES_TAUS = (8, 9, 10, 11, 12), (8, 9, 10, 11, 12, 14, 16)
 
@@ -134,7 +126,9 @@ def choices(results: Results) -> Lines:
     """
     compared = _Compared(results)
     lines = [["choice", *results.domains, "average", "average, chrF"]]
-    effects = [(asked, [(one, other)], []) for asked, one, other in (*_ASKED, *_at_equal_shares(results))]
+    effects: list[tuple[str, _Pairs, _Pairs]] = [
+        (asked, [(one, other)], []) for asked, one, other in (*_ASKED, *_at_equal_shares(results))
+    ]
     for asked, plus, minus in (*effects, *_TWO_BY_TWO):
         found = [compared.effects(domain, plus, minus) for domain in results.domains]
         if any(each is not None for each in found):
@@ -192,9 +186,7 @@ class _Compared:
         self._results = results
         self._resampled = cache(self._resample)
 
-    def effects(
-        self, domain: str, plus: Sequence[tuple[str, str]], minus: Sequence[tuple[str, str]]
-    ) -> tuple[Any, Any] | None:
+    def effects(self, domain: str, plus: _Pairs, minus: _Pairs) -> tuple[Any, Any] | None:
         """The mean difference of some pairs of rows, less that of other pairs, if there are any; as `differences`."""
         weighted = [(1 / len(plus), pair) for pair in plus] + [(-1 / len(minus), pair) for pair in minus]
         found = [(weight, self.differences(domain, *pair)) for weight, pair in weighted]
