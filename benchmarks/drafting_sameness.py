@@ -37,7 +37,8 @@ import torch
 
 import harm
 from knnmt.config import DecodingConfig
-from knnmt.decoding import arena, recorded, recorded_drafts
+from knnmt.decoding import arena, recorded, recorded_drafts, recorded_places
+from knnmt.decoding.recorded_places import TAKEN, TOKENS
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.translator import Translator
@@ -95,7 +96,7 @@ def traced(turns: int) -> Iterator[Tracing]:
     """Note all steps inside this context; steps with drafts have this many turns."""
     tracing = Tracing()
     mix, mix_in_turn, best_in_turn = RecordedSteps.mix, RecordedSteps.mix_in_turn, RecordedSteps.best_in_turn
-    look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts.RecordedDrafting.look_at
+    look_at, read = recorded._FixedBatch._look_at, recorded_places.Places.read
 
     def noting_mix(steps: Any, found: Any, log_probabilities: Any, scores: Any) -> Any:
         after = mix(steps, found, log_probabilities, scores)
@@ -123,10 +124,10 @@ def traced(turns: int) -> Iterator[Tracing]:
         tracing.take(batch._source_of, [1] * len(batch._source_of), tokens)
         look_at(batch, chosen, length)
 
-    def taking_drafts(drafting: Any, chosen: Any, count: int, places: Any) -> None:
-        source_of = np.array([-1 if each is None or each.done else each.number for each in places])
-        tracing.take(source_of, chosen[:, 0].tolist(), chosen[:, 3 : 3 + count])
-        look_at_drafts(drafting, chosen, count, places)
+    def taking_drafts(places: Any, result: Any, count: int) -> Any:
+        source_of = np.array([-1 if each is None else each.number for each in places.sentences])
+        tracing.take(source_of, result[:, TAKEN].tolist(), result[:, TOKENS : TOKENS + count])
+        return read(places, result, count)
 
     with (
         mock.patch.object(arena, "_USES_BEFORE_RECORDING", 1 << 60),
@@ -134,7 +135,7 @@ def traced(turns: int) -> Iterator[Tracing]:
         mock.patch.object(RecordedSteps, "mix_in_turn", noting_mix_in_turn),
         mock.patch.object(RecordedSteps, "best_in_turn", noting_best_in_turn),
         mock.patch.object(recorded._FixedBatch, "_look_at", taking),
-        mock.patch.object(recorded_drafts.RecordedDrafting, "look_at", taking_drafts),
+        mock.patch.object(recorded_places.Places, "read", taking_drafts),
         mock.patch.object(recorded_drafts, "turns_for", return_value=turns),
     ):
         yield tracing

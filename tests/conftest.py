@@ -203,6 +203,12 @@ def tiny_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
 
 
 @pytest.fixture(scope="session")
+def short_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
+    """The same, but that translations have at most 11 tokens, for tests that make many and look at no ends."""
+    return make_checkpoint(generation={"max_length": 12})
+
+
+@pytest.fixture(scope="session")
 def overflowing_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
     """The same, but that numbers overflow in every sentence with an ß; no translation has one."""
     from safetensors.torch import load_file, save_file
@@ -229,14 +235,23 @@ def tiny_translator(tiny_checkpoint: Path) -> Iterator[Translator]:
         yield translator
 
 
-@pytest.fixture
-def served_store(tmp_path: Path, tiny_translator: Translator) -> Path:
-    """A store of the small model, with 20 pairs."""
+@pytest.fixture(scope="session")
+def prepared_store(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Path:
+    """A store of the small model, with 20 pairs and its estimated settings, as `knnmt index` leaves it."""
     from datastore_pairs import some_pairs
 
     from knnmt.datastore.store import Datastore
+    from knnmt.fitting.index_preparation import prepare
 
-    return Datastore.build(tmp_path / "s", some_pairs(20), tiny_translator.engine).path
+    store = Datastore.build(tmp_path_factory.mktemp("prepared") / "s", some_pairs(20), tiny_translator.engine)
+    prepare(store, tiny_translator.engine)
+    return store.path
+
+
+@pytest.fixture
+def served_store(tmp_path: Path, prepared_store: Path) -> Path:
+    """A copy of that store, which a test may change."""
+    return Path(shutil.copytree(prepared_store, tmp_path / "s"))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "knnmt"
@@ -29,16 +30,22 @@ LEAVES = {"errors", "config", "extensions", "native", "records", "regular_files"
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 
+@cache
+def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Every import of a file, type checking aside or not."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path) -> set[str]:
-    """First part of every `knnmt` module that a file imports anywhere, type checking aside or not."""
+    """First part of every `knnmt` module that a file imports anywhere."""
     parts = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = []
+    for node in imports(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             module = node.module or ""
             names = [f"{module}.{alias.name}" for alias in node.names] if module == "knnmt" else [module]
-        elif isinstance(node, ast.Import):
+        else:
             names = [alias.name for alias in node.names]
         parts |= {name.split(".")[1] for name in names if name.startswith("knnmt.")}
     return parts
@@ -61,13 +68,13 @@ def test_modules_import_only_from_their_left() -> None:
 
 
 def modules_imported(path: Path) -> set[str]:
-    """Every `knnmt` module that a file imports, type checking aside or not."""
+    """Every `knnmt` module that a file imports."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
+    for node in imports(path):
+        if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
+        elif node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return {name for name in names if name.startswith("knnmt.")}
 
 

@@ -31,6 +31,7 @@ from knnmt.decoding.drafted import certainty, drafted_search, least_chance
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import DatastoreDamagedError
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library
 from knnmt.retrieval.open_store import OpenStore
@@ -219,6 +220,86 @@ def test_several_memories_in_a_batch_and_evidence_change_nothing(
     assert_alike(search.search(halves, sources, config, BatchRetrieval([first] * len(sources))), with_evidence)
     assert recorded.drafted == 0
     assert all(len(each.rows) == len(each.tokens) for found in with_evidence for each in found)
+
+
+@needs_compiled
+@pytest.mark.parametrize("sizes", [[1] * 9, [4, 4, 4, 4, 4, 1], [8, 8, 8], [3, 16, 2]], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"min_tokens": 7}, {"forced_first_token": 7}], ids=str)
+@pytest.mark.parametrize("together", [True, False])
+def test_sentences_of_the_next_batches_take_free_places(
+    sizes: list[int],
+    settings: dict[str, Any],
+    together: bool,
+    halves: TransformerEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drafted, "_ROW_COST", 0.02)
+    monkeypatch.setattr(search, "MAX_DRAFTED", {"cpu": 16})
+    if not together:
+        monkeypatch.setattr(TransformerEngine, "ahead", None)
+    store = Datastore.build(tmp_path / "s", some_pairs(25), halves)
+    retrieval = Retrieval(OpenStore(store), replace(CONFIG, fading=Fading(8.0, 2.0, 9.0, 1.5)))
+    # Sources grow and shrink, so that places need more positions, and have more than they need.
+    texts = [f"{TEXTS[i % len(TEXTS)]} {'ja ' * (3 * i % 8)}" for i in range(sum(sizes))]
+    sources = halves.tokenizer.encode_sources(texts)
+    config = replace(halves.generation, beam=1, n_best=1, max_tokens=24, **settings)
+    plainly, counted = Statistics(), Statistics()
+    expected = greedy_search(halves, sources, config, BatchRetrieval([retrieval] * len(sources), plainly))
+    ends = np.cumsum(sizes).tolist()
+    batches = [sources[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    passes: list[int] = []
+    run = drafted._Passes.run
+
+    def counting(self: Any, running: Sequence[Any]) -> None:
+        passes.append(len(running))
+        run(self, running)
+
+    monkeypatch.setattr(drafted._Passes, "run", counting)
+    asked = [(each, BatchRetrieval([retrieval] * len(each), counted)) for each in batches]
+    found = list(search.search_each(halves, asked, config))
+    assert [len(each) for each in found] == sizes
+    assert_alike(expected, [each for batch in found for each in batch])
+    assert (counted.rows, counted.first_rows) == (plainly.rows, plainly.first_rows)
+    if sizes == [8, 8, 8] and "forced_first_token" not in settings:
+        full = passes.count(8)
+        assert full > 0.5 * len(passes), "places do not stay free while sentences wait"
+
+
+@needs_compiled
+def test_a_batch_that_fails_fails_after_those_before_it(halves: TransformerEngine, tmp_path: Path) -> None:
+    retrieval = Retrieval(OpenStore(Datastore.build(tmp_path / "s", some_pairs(25), halves)), CONFIG)
+    sources = halves.tokenizer.encode_sources(TEXTS)
+    config = replace(halves.generation, beam=1, n_best=1, max_tokens=24)
+    counted = Statistics()
+    asked = [(sources[at : at + 2], BatchRetrieval([retrieval] * 2, counted)) for at in (0, 2, 4)]
+
+    def choose(_: object) -> Any:
+        raise DatastoreDamagedError("its postings")
+
+    asked[1][1].choose = choose  # type: ignore[method-assign]
+    found = search.search_each(halves, asked, config)
+    assert_alike(search.search(halves, sources[:2], config, BatchRetrieval([retrieval] * 2)), next(found))
+    with pytest.raises(DatastoreDamagedError, match="postings"):
+        next(found)
+
+
+@needs_compiled
+def test_batches_of_different_memories_do_not_share_places(halves: TransformerEngine, tmp_path: Path) -> None:
+    stores = [Datastore.build(tmp_path / f"{start}", some_pairs(20, start=start), halves) for start in (0, 90)]
+    ways = [Retrieval(OpenStore(store), CONFIG) for store in stores]
+    ways.append(Retrieval(ways[0].store, replace(CONFIG, interpolation_weight=0.3)))
+    sources = halves.tokenizer.encode_sources(TEXTS)
+    config = replace(halves.generation, beam=1, n_best=1, max_tokens=24)
+    counted = Statistics()
+    order = [0, 0, 1, 2, 2, 0, 1, 1]
+    asked = [(sources[at : at + 3], BatchRetrieval([ways[way]] * 3, counted)) for at, way in enumerate(order[:6])]
+    asked.append((sources[:2], None))  # type: ignore[arg-type]
+    asked.append((sources[:3], BatchRetrieval([ways[0]] * 3, Statistics())))
+    found = list(search.search_each(halves, asked, config))
+    for (some, batch), mine in zip(asked, found, strict=True):
+        alone = None if batch is None else BatchRetrieval(batch.of_sentences)
+        assert_alike(greedy_search(halves, some, config, alone), mine)
 
 
 class Tokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -60,12 +61,18 @@ def shards(merged: Datastore) -> list[Path]:
     return split_store(merged, merged.path.with_name("parts"), pairs=75)
 
 
-@pytest.fixture
-def one(shards: list[Path], tiny: TransformerEngine, tmp_path: Path) -> Path:
-    """A set of four shards."""
+@pytest.fixture(scope="module")
+def made_set(shards: list[Path], tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert len(shards) == 4
-    shard_set(shards, tmp_path / "set", model=tiny)
-    return tmp_path / "set"
+    path = tmp_path_factory.mktemp("made") / "set"
+    shard_set(shards, path, model=tiny)
+    return path
+
+
+@pytest.fixture
+def one(made_set: Path, tmp_path: Path) -> Path:
+    """A set of four shards."""
+    return Path(shutil.copytree(made_set, tmp_path / "set"))
 
 
 @pytest.fixture

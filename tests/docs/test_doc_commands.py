@@ -23,6 +23,7 @@ from our_files import write_files
 from pages import Block, Command, blocks, commands, compare, inline_code, pages_with_commands
 from typer.testing import CliRunner
 
+import warm
 from conftest import ROOT
 from knnmt.cli import app
 from knnmt.evaluation.systems import parse_system
@@ -148,7 +149,7 @@ def check(command: Command, place: str, directory: Path, prepared: Path) -> None
         said = run_knnmt(arguments[1:], stdin)
     else:
         assert arguments[0] == "python", f"{place}: {command.text!r} is neither run nor listed here"
-        said = subprocess.run([sys.executable, *arguments[1:]], capture_output=True, text=True, check=True).stdout
+        said = warm.run([sys.executable, *arguments[1:]], capture_output=True, text=True, check=True).stdout
     compare(command.output, said, place)
 
 

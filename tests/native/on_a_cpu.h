@@ -1,35 +1,52 @@
-// Runs the kernels of knnmt/native/gpu on a CPU, for tests: a thread for each of a block's, blocks one after the other.
-#include <atomic>
+// Runs the kernels of knnmt/native/gpu on a CPU, for tests: blocks one after the other, and a block's threads by turns.
+// A thread runs until it waits for others, and who goes on is drawn anew each time: so one that reads what another has yet
+// to write, because they do not meet in between, finds something else than it should.
+#include <algorithm>
 #include <cmath>
-#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <thread>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <ucontext.h>
 #include <vector>
 
+struct Place { int x = 0, y = 0, z = 0; };
+static Place threadIdx, blockIdx, blockDim;
+
 struct Gate {  // lets as many threads through as were told to meet
-    std::mutex mutex;
-    std::condition_variable all_there;
     int there = 0, generation = 0;
-    void meet(int count) {
-        std::unique_lock<std::mutex> lock(mutex);
-        const int mine = generation;
-        if (++there == count) {
-            there = 0;
-            ++generation;
-            all_there.notify_all();
-        } else {
-            all_there.wait(lock, [&] { return generation != mine; });
-        }
-    }
+    void meet(int count);
 };
+struct Thread {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack{new char[STACK]};
+    const Gate* before = nullptr;  // the gate where it waits
+    int generation = 0;            // of the gate when it came there
+    bool ended = false;
+    static constexpr int STACK = 1 << 16;
+};
+static std::vector<Thread> threads_of_block;
+static ucontext_t switchboard;
+static std::function<void()> kernel_of_block;
+
+void Gate::meet(int count) {
+    if (++there == count) {
+        there = 0;
+        ++generation;
+        return;
+    }
+    Thread& own = threads_of_block[threadIdx.x];
+    own.before = this;
+    own.generation = generation;
+    swapcontext(&own.context, &switchboard);
+}
 struct Warp {
     Gate all, some;  // those that not all lanes come to have a gate of their own
     unsigned bits[32], keys[32];
 };
-struct Place { int x = 0, y = 0, z = 0; };
-static thread_local Place threadIdx, blockIdx;
-static Place blockDim;
 static Gate block_gate;
 static Warp warps[32];
 
@@ -76,11 +93,13 @@ static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 static float rsqrtf(float number) { return 1 / std::sqrt(number); }
 static void atomicMax(int* most, int number) {
-    static std::mutex one_at_a_time;
-    std::lock_guard<std::mutex> lock(one_at_a_time);
     if (number > *most) *most = number;
 }
-static unsigned atomicAdd(unsigned* sum, unsigned more) { return __atomic_fetch_add(sum, more, __ATOMIC_SEQ_CST); }
+static unsigned atomicAdd(unsigned* sum, unsigned more) {
+    const unsigned before = *sum;
+    *sum += more;
+    return before;
+}
 
 template <class Number> static Number of_lane(Number number, int lane) {
     std::memcpy(&warp().bits[lane_of_thread()], &number, 4);
@@ -114,17 +133,47 @@ static unsigned __match_any_sync(unsigned mask, unsigned key) {
     return found;
 }
 
-template <class Kernel> static void launch(int across, int down, int threads, Kernel kernel) {
+static void run_thread() {
+    kernel_of_block();
+    threads_of_block[threadIdx.x].ended = true;  // and the switchboard goes on
+}
+
+static void launch(int across, int down, int threads, std::function<void()> kernel) {
     blockDim.x = threads;
+    kernel_of_block = kernel;
+    if ((int)threads_of_block.size() < threads) threads_of_block.resize(threads);
+    std::vector<int> turns(threads);
+    std::iota(turns.begin(), turns.end(), 0);
+    std::minstd_rand chance(threads);  // the same order in every run
     for (int block = 0; block < across * down; ++block) {
-        std::vector<std::thread> all;
-        for (int thread = 0; thread < threads; ++thread)
-            all.emplace_back([=] {
+        blockIdx.x = block % across;
+        blockIdx.y = block / across;
+        for (int thread = 0; thread < threads; ++thread) {
+            Thread& each = threads_of_block[thread];
+            each.before = nullptr;
+            each.ended = false;
+            getcontext(&each.context);
+            each.context.uc_stack.ss_sp = each.stack.get();
+            each.context.uc_stack.ss_size = Thread::STACK;
+            each.context.uc_link = &switchboard;
+            makecontext(&each.context, run_thread, 0);
+        }
+        for (int ended = 0; ended < threads;) {
+            bool stuck = true;
+            std::shuffle(turns.begin(), turns.end(), chance);
+            for (int thread : turns) {
                 threadIdx.x = thread;
-                blockIdx.x = block % across;
-                blockIdx.y = block / across;
-                kernel();
-            });
-        for (auto& each : all) each.join();
+                Thread& each = threads_of_block[thread];
+                if (each.ended || (each.before && each.before->generation == each.generation)) continue;
+                each.before = nullptr;
+                stuck = false;
+                swapcontext(&switchboard, &each.context);
+                ended += each.ended;
+            }
+            if (stuck) {
+                std::fputs("threads of a block wait for others, which do not come\n", stderr);
+                std::abort();
+            }
+        }
     }
 }

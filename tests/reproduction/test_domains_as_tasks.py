@@ -35,23 +35,23 @@ def records_of(output: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> tuple[Path, dict[str, Any]]:
+def plain(tmp_path_factory: pytest.TempPathFactory, short_checkpoint: Path) -> tuple[Path, dict[str, Any]]:
     place = tmp_path_factory.mktemp("plain")
     write_domains(place / "data")
-    assert produce(asked(place / "data", place / "out", tiny_checkpoint, systems=ROWS, threads=1), lambda _: None) == 0
+    assert produce(asked(place / "data", place / "out", short_checkpoint, systems=ROWS, threads=1), lambda _: None) == 0
     return place / "data", records_of(place / "out")
 
 
 def test_the_records_are_those_of_one_process(
     made_ray: MadeRay,
     plain: tuple[Path, dict[str, Any]],
-    tiny_checkpoint: Path,
+    short_checkpoint: Path,
     tmp_path: Path,
 ) -> None:
     data, expected = plain
     made_ray.dying = 1
     told: list[str] = []
-    config = asked(data, tmp_path / "out", tiny_checkpoint, systems=ROWS)
+    config = asked(data, tmp_path / "out", short_checkpoint, systems=ROWS)
     assert produce_on(Cluster(workers=2), config, told.append) == 0
     assert records_of(tmp_path / "out") == expected
     assert sum("speed" in line for line in told) == 2  # by the driver, after all workers
@@ -65,11 +65,11 @@ def test_the_records_are_those_of_one_process(
 def test_time_that_is_up_is_up_for_workers_too(
     made_ray: MadeRay,
     plain: tuple[Path, dict[str, Any]],
-    tiny_checkpoint: Path,
+    short_checkpoint: Path,
     tmp_path: Path,
 ) -> None:
     told: list[str] = []
-    config = asked(plain[0], tmp_path / "out", tiny_checkpoint, systems=ROWS, minutes=0.0)
+    config = asked(plain[0], tmp_path / "out", short_checkpoint, systems=ROWS, minutes=0.0)
     assert produce_on(Cluster(), config, told.append) > 0
     assert {line.split(": ")[1] for line in told if line.startswith(("plain: ", "marked: "))} == {"time is up"}
     assert not list((tmp_path / "out").rglob("text.json"))
@@ -78,7 +78,7 @@ def test_time_that_is_up_is_up_for_workers_too(
 def test_workers_must_see_the_output(
     made_ray: MadeRay,
     plain: tuple[Path, dict[str, Any]],
-    tiny_checkpoint: Path,
+    short_checkpoint: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -94,16 +94,16 @@ def test_workers_must_see_the_output(
         StorageError,
         match=r"a worker does not see the plan .*Put --output and --stores on",
     ):
-        produce_on(Cluster(), asked(plain[0], tmp_path / "out", tiny_checkpoint, systems=ROWS))
+        produce_on(Cluster(), asked(plain[0], tmp_path / "out", short_checkpoint, systems=ROWS))
 
 
 def test_nothing_but_speed_is_left_to_the_driver(
     made_ray: MadeRay,
     plain: tuple[Path, dict[str, Any]],
-    tiny_checkpoint: Path,
+    short_checkpoint: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(domains_as_tasks, "produce_domain", lambda *_: pytest.fail("no worker was needed"))
-    config = asked(plain[0], tmp_path / "out", tiny_checkpoint, systems=("base",), quality=False)
+    config = asked(plain[0], tmp_path / "out", short_checkpoint, systems=("base",), quality=False)
     assert produce_on(Cluster(), config, lambda _: None) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from knnmt.evaluation.scoring import resampled_scores
-from knnmt.reproduction.choices import told
+from knnmt.reproduction.choices import over_seeds, told
 from knnmt.reproduction.harm import harm_table
 from knnmt.reproduction.records import write_record
 from knnmt.reproduction.results import Results
@@ -42,7 +42,9 @@ def test_seeds_count_with_their_mean(tmp_path: Path) -> None:
         one = resampled_scores(said[name][:2], RIGHT["b"])[0]
         return (one + resampled_scores(said[name][2:], RIGHT["c"])[0]) / 2
 
-    robust = (mean("B/robust") + mean("B/robust@3") + mean("B/robust@4")) / 3
+    seeds = [mean("B/robust"), mean("B/robust@3"), mean("B/robust@4")]
+    robust = over_seeds(seeds)
+    assert robust[0] == pytest.approx(sum(each[0] for each in seeds) / 3)
     assert told(robust - mean("base")).startswith("-")
     for against, first in (("base", [["B/knn", told(mean("B/knn") - mean("base"))]]), ("B/knn", [])):
         line = ["B/robust", told(robust - mean(against))]

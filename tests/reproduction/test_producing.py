@@ -44,7 +44,7 @@ def read(path: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> tuple[Path, Path, list[str]]:
+def made(tmp_path_factory: pytest.TempPathFactory, short_checkpoint: Path) -> tuple[Path, Path, list[str]]:
     """The data, the output, and what was told."""
 
     def make(directory: Path) -> None:
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> tup
         with pytest.MonkeyPatch.context() as patched:  # on less text, and gates that learn little
             patched.setattr("knnmt.reproduction.choosing.GateConfig", partial(GateConfig, epochs=2))
             patched.setattr("knnmt.reproduction.tuning.BLEU_PAIRS", 2)
-            assert produce(asked(data, directory / "out", tiny_checkpoint), told.append) == 0
+            assert produce(asked(data, directory / "out", short_checkpoint), told.append) == 0
         (directory / "told.json").write_text(json.dumps(told), encoding="utf-8")
 
     directory = made_once(tmp_path_factory, "produced", make)
@@ -226,7 +226,7 @@ def test_comet_scores_the_main_rows_once(
 
 
 def test_a_second_call_does_only_what_is_missing(
-    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+    made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path
 ) -> None:
     data, output, told = made
     copy = tmp_path / "copy"
@@ -234,31 +234,31 @@ def test_a_second_call_does_only_what_is_missing(
     before = read(copy / "plain/A/knn.json")
     (copy / "plain/A/knn.json").unlink()
     again: list[str] = []
-    assert produce(asked(data, copy, tiny_checkpoint), again.append) == 0
+    assert produce(asked(data, copy, short_checkpoint), again.append) == 0
     assert len(again) == 2
     assert "plain/A/knn: " in again[1]
     assert read(copy / "plain/A/knn.json")["hypotheses"] == before["hypotheses"]
     (copy / "plain/A/knn.json").unlink()
     shutil.rmtree(copy / "stores")  # results without their stores: only those of the missing row are made again
     again.clear()
-    assert produce(asked(data, copy, tiny_checkpoint), again.append) == 0
+    assert produce(asked(data, copy, short_checkpoint), again.append) == 0
     assert [line.split()[1] for line in again[1:]] == ["plain/store:", "plain/index", "plain/A/knn:"]
     assert len(told) > 30
 
 
 def test_time_that_is_up_leaves_the_rest(
-    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+    made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path
 ) -> None:
     data, _, told = made
     said: list[str] = []
-    left = produce(asked(data, tmp_path / "out", tiny_checkpoint, minutes=0.0), said.append)
+    left = produce(asked(data, tmp_path / "out", short_checkpoint, minutes=0.0), said.append)
     assert 0 < left <= len(told)
     assert said == [f"time is up: {left} stages remain, starting with marked/text; rerun the command to resume"]
     assert not list(tmp_path.glob("out/*/text.json"))
 
 
 def test_a_stage_that_fails_is_told_of_and_others_go_on(
-    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> Any:
         raise ArithmeticError("no settings")
@@ -266,78 +266,78 @@ def test_a_stage_that_fails_is_told_of_and_others_go_on(
     monkeypatch.setattr("knnmt.reproduction.steps.tuned_by_segment", fails)
     how: dict[str, Any] = {"domains": ("plain",), "systems": ("sk-mt", "base"), "speed": False}
     with pytest.raises(ArithmeticError):
-        produce(asked(made[0], tmp_path / "ends", tiny_checkpoint, **how))
+        produce(asked(made[0], tmp_path / "ends", short_checkpoint, **how))
     told: list[str] = []
-    assert produce(asked(made[0], tmp_path / "goes-on", tiny_checkpoint, keep_going=True, **how), told.append) == 2
+    assert produce(asked(made[0], tmp_path / "goes-on", short_checkpoint, keep_going=True, **how), told.append) == 2
     failed = [line for line in told if " failed:" in line]
     assert [line.split()[0] for line in failed] == ["plain/tuned-sk-mt", "plain/sk-mt"]
     assert "ArithmeticError: no settings" in failed[0]
     assert (tmp_path / "goes-on/plain/base.json").exists()
 
 
-def test_what_differs_is_refused(made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_what_differs_is_refused(made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path) -> None:
     data, output, _ = made
     with pytest.raises(SettingError, match=r"sentences was 3, now 4; block B searches was index, now exact"):
-        produce(asked(data, output, tiny_checkpoint, sentences=4, exact=True))
+        produce(asked(data, output, short_checkpoint, sentences=4, exact=True))
     changed = tmp_path / "data"
     shutil.copytree(data, changed)
     (changed / "plain" / "train.tsv").write_text("a\tb\n", encoding="utf-8")
     with pytest.raises(SettingError, match="has results of another text"):
-        produce(asked(changed, output, tiny_checkpoint))
+        produce(asked(changed, output, short_checkpoint))
     with pytest.raises(InputError, match="has no domain 'poems'; it has marked, plain"):
-        produce(asked(data, output, tiny_checkpoint, domains=("poems",)))
+        produce(asked(data, output, short_checkpoint, domains=("poems",)))
     with pytest.raises(InputError, match="has no results yet"):
         write_report(tmp_path)
     with pytest.raises(SettingError, match="blocks must be chosen from A and B, got C"):
-        asked(data, output, tiny_checkpoint, blocks=("C",))
+        asked(data, output, short_checkpoint, blocks=("C",))
     with pytest.raises(SettingError, match="there is nothing to do"):
-        asked(data, output, tiny_checkpoint, quality=False, speed=False)
+        asked(data, output, short_checkpoint, quality=False, speed=False)
 
 
 def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_that_cannot_be(
-    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+    made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path
 ) -> None:
     data, output, _ = made
     copy = tmp_path / "copy"
     shutil.copytree(output, copy)
     again: list[str] = []
     added = {"domains": ("plain",), "systems": (*ROWS, "B/cache-4")}
-    assert produce(asked(data, copy, tiny_checkpoint, **added), again.append) == 0
+    assert produce(asked(data, copy, short_checkpoint, **added), again.append) == 0
     assert [line.split()[1] for line in again[1:]] == ["plain/B/cache-4:", "plain/B/other-half:", "plain/speed-2:"]
     assert {"base", "A/knn", "B/cache-4"} <= set(read(copy / "plain/speed-2.json")["systems"])
-    assert produce(asked(data, copy, tiny_checkpoint, domains=("plain",)), again.append) == 0  # fewer: nothing to do
+    assert produce(asked(data, copy, short_checkpoint, domains=("plain",)), again.append) == 0  # fewer: nothing to do
     assert len(again) == 5
     longer = {"domains": ("plain",), "systems": (*ROWS, "B/cache-4"), "rounds": 2}
-    assert produce(asked(data, copy, tiny_checkpoint, **longer), again.append) == 0  # more rounds: all again
+    assert produce(asked(data, copy, short_checkpoint, **longer), again.append) == 0  # more rounds: all again
     assert [line.split()[1] for line in again[6:]] == ["plain/speed-2:"]
     assert {len(each["rounds"]) for each in read(copy / "plain/speed-2.json")["systems"].values()} == {2}
     with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Request the same"):
-        produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
+        produce(asked(data, copy, short_checkpoint, speed_sentences=3, rounds=2))
     with pytest.raises(
         SettingError, match=r"the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"
     ):
-        produce(asked(data, copy, tiny_checkpoint, systems=("A/pca+cache",)))
+        produce(asked(data, copy, short_checkpoint, systems=("A/pca+cache",)))
 
 
 def test_stores_of_another_reproduction_are_refused(
-    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+    made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path
 ) -> None:
     data, output, _ = made
     with pytest.raises(
         SettingError, match=r"stores/marked: has stores that were made differently \(other train_pairs\)"
     ):
-        produce(asked(data, tmp_path / "out", tiny_checkpoint, stores=output / "stores", train_pairs=20))
+        produce(asked(data, tmp_path / "out", short_checkpoint, stores=output / "stores", train_pairs=20))
 
 
 def test_without_faiss_the_way_out_is_named(
-    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
         raise MissingDependencyError("faiss-cpu", "an index other than exact search", "faiss")
 
     monkeypatch.setattr("knnmt.reproduction.producing.load_faiss", missing)
     with pytest.raises(SettingError, match="or run without it: --blocks B --exact"):
-        produce(asked(made[0], tmp_path / "out", tiny_checkpoint))
+        produce(asked(made[0], tmp_path / "out", short_checkpoint))
     assert not (tmp_path / "out").exists()
 
 
@@ -362,12 +362,12 @@ sys.addaudithook(hear)
 
 @pytest.mark.soak
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
-    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+    made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path
 ) -> None:
     """With the light core alone, too: exact search, and no package of the command line."""
     data, _, _ = made
     output = tmp_path / "killed"
-    command = ["--data", data, "--output", output, "--model", tiny_checkpoint]
+    command = ["--data", data, "--output", output, "--model", short_checkpoint]
     command += ["--domains", "plain", "--blocks", "B", "--exact", "--sentences", "3", "--no-speed", "--device", "cpu"]
     command += ["--systems", "base", "B/knn", "B/random-0.5"]
 
@@ -386,7 +386,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     whole = tmp_path / "whole"
     chosen = ("base", "B/knn", "B/random-0.5")
     config = asked(
-        data, whole, tiny_checkpoint, domains=("plain",), blocks=("B",), exact=True, speed=False, systems=chosen
+        data, whole, short_checkpoint, domains=("plain",), blocks=("B",), exact=True, speed=False, systems=chosen
     )
     assert produce(config, lambda _: None) == 0
     for path in sorted(whole.glob("plain/**/*.json")):

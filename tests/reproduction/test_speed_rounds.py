@@ -1,4 +1,4 @@
-"""Speed: systems take turns, and a round that is done is kept."""
+"""Speed: systems take turns, a round that is done is kept, and ratios are those of a round."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import copy
 from types import SimpleNamespace
 from typing import Any
 
+from knnmt.reproduction.plan import all_rows
+from knnmt.reproduction.results import Results
 from knnmt.reproduction.speed import measure_speed
+from knnmt.reproduction.tables import Tables
 
 
 class System:
@@ -30,3 +33,17 @@ def test_every_round_is_kept_before_the_next_begins() -> None:
     counts = [[len(each["rounds"]) for each in record["systems"].values()] for record in kept]
     assert counts == [[1, 1], [2, 2], [3, 3]]
     assert kept[-1] == found
+
+
+def test_a_ratio_is_that_of_two_systems_in_the_same_round() -> None:
+    seconds = {"B/knn-fixed": (5, 5, 4), "A/knn-k": (10, 20, 10), "base": (1, 1, 1)}
+    systems = {name: {"rounds": [{"tokens": 100, "seconds": each} for each in of]} for name, of in seconds.items()}
+    results = Results(("one",), {}, {("one", 8): {"systems": systems}}, {}, {}, {})
+    tables = Tables(results, all_rows(320))
+    assert tables.reference == "A/knn-k"  # of which only the search differs
+    assert [line[1] for line in tables.speed("one")] == [
+        "batch 8",
+        "20 (20–25), 2.50 (2.00–4.00)",
+        "10 (5–10), 1",
+        "100 (100–100), 10.00 (10.00–20.00)",
+    ]

@@ -9,7 +9,7 @@ import pytest
 from datastore_pairs import some_pairs
 
 from knnmt.evaluation.scoring import resampled_scores
-from knnmt.reproduction.choices import told
+from knnmt.reproduction.choices import over_seeds, told
 from knnmt.reproduction.later import taught_and_validated
 from knnmt.reproduction.plan import all_rows, chosen_rows
 from knnmt.reproduction.results import Results
@@ -42,7 +42,8 @@ def test_a_combiner_counts_with_the_mean_of_its_seeds() -> None:
     tables: Any = SimpleNamespace(titled=lambda name: name)
     found = validation_table(results, tables)
     scores = [resampled_scores(each, references)[0] for each in (worse, references, worst)]
-    difference = (scores[0] + scores[1]) / 2 - scores[2]
+    difference = over_seeds(scores[:2]) - scores[2]
+    assert difference[0] == pytest.approx((scores[0][0] + scores[1][0]) / 2 - scores[2][0])
     assert difference[0] > 1
     assert found == [
         ["", "a", "b", "average", "average, chrF"],

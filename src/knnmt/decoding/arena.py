@@ -119,13 +119,13 @@ class Arena:
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The object that was made for a key. A new one replaces the one that was unused for longest."""
-        if key in self._kept:
-            self._kept[key] = self._kept.pop(key)
-        else:
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = make()
             if len(self._kept) >= _MAX_RECORDINGS:
                 del self._kept[next(iter(self._kept))]
-            self._kept[key] = make()
-        return self._kept[key]
+        self._kept[key] = found
+        return found
 
     def keep(self, rows: Tensor, source: int, used: int) -> None:
         """Sentence i continues as rows[i]."""

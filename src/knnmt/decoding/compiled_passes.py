@@ -128,5 +128,5 @@ class CompiledPasses:
             each.last, each.score = last[place], scores[place]
             each.lost, each.ended = bool(lost[place]), bool(ended[place])
         state.lengths = list(lengths)
-        self._steps.count(passes.searches, count)
+        self._steps.count(passes.searches)
         return made, Counter({length: times for length, times in enumerate(by_length) if times}), passes.accepted

@@ -9,7 +9,8 @@ entries agree and λ says that the memory knows the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -59,46 +60,201 @@ def drafted_search(
     growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
     """Like `greedy.greedy_search`, with drafts. steps: of the retrieval, in which each sentence has its own segments"""
-    end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
-    constraints = Constraints(config, end, engine.device)
-    encoded = engine.encode(sources)
-    retrieval.begin(encoded, sources)
-    state = engine.start_in_turn(encoded)
-    drafting = Drafting(voters=_VOTERS, most=_MAX_DRAFT, end=end)
-    most = min(config.max_tokens, engine.max_positions)
-    running = [DraftedSentence(number, start) for number in range(len(sources))]
-    results: list[list[Hypothesis]] = [[] for _ in sources]
-
-    one_pass = _OnePass(engine, config, retrieval, steps, constraints, drafting, most)
-    passes = None
-    if growing is None and isinstance(engine, EngineAhead) and engine.ahead is not None and not steps.projected:
-        policy = DraftPolicy(_ROW_COST, _SPEED, _SURELY, _SURER, most)
-        passes = CompiledPasses(engine.ahead, steps, config, constraints, drafting, policy)
-
-    with torch.inference_mode():
-        while running:
-            made = 0
-            if passes is not None:
-                made, lengths, accepted = passes.run(state, running)
-                retrieval.statistics.count_drafts(lengths, accepted)
-            if not made:
-                one_pass(state, running)
-            with timing.stage("greedy"):
-                open_ = [place for place, each in enumerate(running) if not (each.ended or each.lost)]
-                for each in running:
-                    if each.ended:
-                        score = each.score / len(each.generated) ** config.length_penalty
-                        results[each.source] = [Hypothesis(tuple(each.generated), score, drafted=tuple(each.drafted))]
-                        found(each.source, results[each.source])
-                if open_ and len(open_) < len(running):
-                    kept = with_gaps_filled(open_)
-                    state.keep(kept)
-                    retrieval.keep(kept)
-                    open_ = kept
-                running = [running[place] for place in open_]
-                if growing is not None:
-                    growing(partial(_leading, running))
+    drafting = DraftedSearch(engine, config, growing)
+    drafting.add(sources, retrieval, steps, found)
+    [results] = drafting.finish()
     return results
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """A batch that was asked for.
+
+    results: of each sentence, None until it is done
+    state: of all sentences before their first pass, None until they are encoded
+    begun: how many of them are decoded already
+    """
+
+    sources: Sequence[Sequence[int]]
+    retrieval: BatchRetrieval
+    steps: CompiledSteps
+    found: Found
+    results: list[list[Hypothesis] | None]
+    state: StateInTurn | None = None
+    begun: int = 0
+
+    @property
+    def done(self) -> bool:
+        return None not in self.results
+
+    def encode(self, engine: EngineInTurn) -> StateInTurn:
+        if self.state is None:
+            encoded = engine.encode(self.sources)
+            self.retrieval.begin(encoded, self.sources)
+            self.state = engine.start_in_turn(encoded)
+        return self.state
+
+    def end(self, sentence: DraftedSentence, length_penalty: float) -> None:
+        """A sentence is done."""
+        found = []
+        if sentence.ended:
+            score = sentence.score / len(sentence.generated) ** length_penalty
+            found = [Hypothesis(tuple(sentence.generated), score, drafted=tuple(sentence.drafted))]
+            self.found(sentence.source, found)
+        self.results[sentence.source] = found
+
+
+class DraftedSearch:
+    """Decodes batches that are searched in the same way, one after the other.
+
+    Sentences end at different passes, however alike they are. So sentences of the next batch take the places of those
+    that are done.
+
+    growing: see `search.search`; for one batch
+    """
+
+    def __init__(self, engine: EngineInTurn, config: DecodingConfig, growing: Growing | None = None) -> None:
+        self._engine, self._config, self._growing = engine, config, growing
+        self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
+        self._open: deque[_Batch] = deque()
+        self._queue: deque[_Batch] = deque()
+        self._running: list[tuple[_Batch, DraftedSentence]] = []
+        self._passes: _Passes | None = None
+
+    def takes(self, sources: Sequence[Sequence[int]], steps: object) -> bool:
+        """Whether a batch can follow those that were added: a token that is forced at first is forced for all."""
+        alike = all(batch.steps.same_as(steps) and len(sources) <= len(batch.sources) for batch in self._open)
+        return alike and not self._constraints.forces(0)
+
+    def add(
+        self,
+        sources: Sequence[Sequence[int]],
+        retrieval: BatchRetrieval,
+        steps: CompiledSteps,
+        found: Found = unheard,
+    ) -> None:
+        """Add a batch. steps: of the retrieval; found: see `search.search`"""
+        batch = _Batch(sources, retrieval, steps, found, [None] * len(sources))
+        self._open.append(batch)
+        self._queue.append(batch)
+
+    def advance(self) -> list[list[list[Hypothesis]]]:
+        """Decode until the last batch is next; returns the batches that are done, in order."""
+        return self._decode(lambda: len(self._queue) <= 1)
+
+    def finish(self) -> Iterator[list[list[Hypothesis]]]:
+        """Decode the rest; yields one batch after the other."""
+        while self._open:
+            yield from self._decode(lambda: self._open[0].done)
+
+    def _decode(self, enough: Callable[[], bool]) -> list[list[list[Hypothesis]]]:
+        with torch.inference_mode():
+            while not enough():
+                if not self._running:
+                    if self._open[0].done:
+                        break  # before the next one fails
+                    self._begin()
+                assert self._passes is not None  # noqa: S101 - it has begun
+                self._passes.run([each for _, each in self._running])
+                with timing.stage("greedy"):
+                    self._close()
+        done = []
+        while self._open and self._open[0].done:
+            done.append([each or [] for each in self._open.popleft().results])
+        return done
+
+    def _begin(self) -> None:
+        """Begin with all sentences of the next batch."""
+        batch = self._queue[0]
+        state = batch.encode(self._engine)
+        one_by_one = self._growing is not None
+        self._passes = _Passes(
+            self._engine, self._config, self._constraints, batch.retrieval, batch.steps, state, one_by_one
+        )
+        self._running = [self._next(batch) for _ in batch.sources]
+
+    def _next(self, batch: _Batch) -> tuple[_Batch, DraftedSentence]:
+        """The next sentence of the first batch in the queue."""
+        sentence = DraftedSentence(batch.begun, self._engine.special_tokens.decoder_start)
+        batch.begun += 1
+        if batch.begun == len(batch.sources):
+            self._queue.popleft()
+        return batch, sentence
+
+    def _close(self) -> None:
+        """Sentences that are done leave, and others take their places."""
+        assert self._passes is not None  # noqa: S101 - it has begun
+        free = [place for place, (_, each) in enumerate(self._running) if each.ended or each.lost]
+        for place in free:
+            batch, sentence = self._running[place]
+            batch.end(sentence, self._config.length_penalty)
+        if len(free) == len(self._running):
+            self._running = []
+            return
+        while free and self._queue and self._is_sound(batch := self._queue[0]):
+            place = free.pop(0)
+            self._passes.replace(place, batch.encode(self._engine), batch.steps, batch.begun)
+            self._running[place] = self._next(batch)
+        if free:
+            kept = with_gaps_filled([place for place in range(len(self._running)) if place not in free])
+            self._passes.keep(kept)
+            self._running = [self._running[place] for place in kept]
+        if self._growing is not None:
+            self._growing(partial(_leading, [each for _, each in self._running]))
+
+    def _is_sound(self, batch: _Batch) -> bool:
+        """Whether a batch can begin. If not, it fails again, after all sentences before it are done."""
+        try:
+            batch.encode(self._engine)
+        except Exception:
+            return False
+        return True
+
+
+class _Passes:
+    """Passes over running sentences: several in one compiled call, or one, part by part.
+
+    state, steps: of the running sentences
+    one_by_one: make one pass at a time
+    """
+
+    def __init__(
+        self,
+        engine: EngineInTurn,
+        config: DecodingConfig,
+        constraints: Constraints,
+        retrieval: BatchRetrieval,
+        steps: CompiledSteps,
+        state: StateInTurn,
+        one_by_one: bool,
+    ) -> None:
+        drafting = Drafting(voters=_VOTERS, most=_MAX_DRAFT, end=engine.special_tokens.end)
+        most = min(config.max_tokens, engine.max_positions)
+        self._retrieval, self._steps, self._state = retrieval, steps, state
+        self._one = _OnePass(engine, config, retrieval, steps, constraints, drafting, most)
+        self._several: CompiledPasses | None = None
+        if not one_by_one and isinstance(engine, EngineAhead) and engine.ahead is not None and not steps.projected:
+            policy = DraftPolicy(_ROW_COST, _SPEED, _SURELY, _SURER, most)
+            self._several = CompiledPasses(engine.ahead, steps, config, constraints, drafting, policy)
+
+    def run(self, running: Sequence[DraftedSentence]) -> None:
+        """Make passes until a sentence is done, or just one."""
+        if self._several is not None:
+            made, lengths, accepted = self._several.run(self._state, running)
+            self._retrieval.statistics.count_drafts(lengths, accepted)
+            if made:
+                return
+        self._one(self._state, running)
+
+    def replace(self, place: int, state: StateInTurn, steps: CompiledSteps, sentence: int) -> None:
+        """A sentence of another batch takes the place of one that is done."""
+        self._state.replace(place, state, sentence)
+        self._steps.replace(place, steps, sentence)
+
+    def keep(self, places: Sequence[int]) -> None:
+        """The sentences at these places continue; all others are done."""
+        self._state.keep(places)
+        self._retrieval.keep(places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _MIN_CHANCE, _RIGHT, _RIGHT_BY_CHANCE, _GOES_ON = 0.02, 0.2, 0.65, 0.58
 _LIKELY = 0.35  # the chance that a step ends a sentence above which the host waits: a useless step costs more
 
 
-def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
+def turns_for(chances: npt.NDArray[np.floating], size: int) -> int:
     """How many tokens of a sentence make a step of so many sentences worth most.
 
     chances: (sentences,), λ where each sentence that is not done is expected to be, 0 where nothing is drafted

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.arena import Arena
+from knnmt.decoding.recorded_places import GAINS, TOKENS
 from knnmt.engine.fixed_state import RecordingEngine, TurnState
 from knnmt.index import base
 from knnmt.native.gpu import kernel
@@ -177,9 +178,11 @@ class Choice:
         arena.tokens[:sentences] = newest
         retrieval.take(mixed, taken - 1)
         taken = taken.masked_fill(ended > 0, 0)
-        ended |= stops.gather(1, last)[:, 0].int()
+        stopped = stops.gather(1, last)[:, 0]
+        chance = torch.where(known & (ended == 0), 1 - offset.exp(), 0.0)
+        ends = ends.masked_fill(stopped, -1).masked_fill(ended > 0, 0)
+        ended |= stopped.int()
         generated.copy_((generated + taken).masked_fill(ended > 0, 0))  # a later step may have fewer slots
-        chance = torch.where(known, 1 - offset.exp(), 0.0)
-        first = torch.stack([taken.int(), chance.view(torch.int32), ends.int()], dim=1)
-        rest = [tokens.int(), gains.view(torch.int32)]
-        arena.chosen[:sentences, : 3 + 2 * turns] = torch.cat([first, *rest], dim=1)
+        result = arena.chosen[:sentences]
+        result[:, :TOKENS] = torch.stack([taken.int(), chance.view(torch.int32), ends.int()], dim=1)
+        result[:, TOKENS : TOKENS + turns], result[:, GAINS : GAINS + turns] = tokens.int(), gains.view(torch.int32)

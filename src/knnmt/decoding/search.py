@@ -7,11 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeGuard
 
-import torch
-
 from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
-from knnmt.decoding.drafted import drafted_search
+from knnmt.decoding.drafted import DraftedSearch, drafted_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Begun, Found, Growing, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import recorded_search
@@ -19,6 +17,7 @@ from knnmt.decoding.recorded_drafts import RecordedDrafting, recorded_drafts
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.engine.state import EngineInTurn
+from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -41,24 +40,18 @@ def search(
     growing: is called with the progress of the others, if steps are not recorded on a GPU
     begun: is called once if steps are recorded, when the device has work to do
     """
+    drafts = _drafts(engine, sources, config, retrieval)
+    if retrieval is not None and isinstance(drafts, RecordedRetrieval):
+        assert isinstance(engine, RecordingEngine)  # noqa: S101 - since there is such a retrieval
+        return recorded_drafts(engine, sources, config, retrieval, drafts, found, begun)
     # Steps of fixed shape can be replayed on a GPU, unless something looks back at the text or chooses rows to search.
-    if _is_fixed(engine, config):
-        recorded = None if retrieval is None else retrieval.recorded()
-        if retrieval is not None and recorded is not None and _drafts(engine, sources, config, recorded):
-            return recorded_drafts(engine, sources, config, retrieval, recorded, found, begun)
-        if retrieval is None or recorded is not None:
-            return recorded_search(engine, sources, config, retrieval, found, begun)
+    if _is_fixed(engine, config) and (retrieval is None or retrieval.recorded() is not None):
+        return recorded_search(engine, sources, config, retrieval, found, begun)
     if config.beam > 1:
         return beam_search(engine, sources, config, retrieval, found, growing)
-    if (
-        _few(engine.device, sources)
-        and retrieval is not None
-        and isinstance(engine, EngineInTurn)
-        and engine.takes_turns
-    ):
-        steps = retrieval.in_turn()
-        if steps is not None:
-            return drafted_search(engine, sources, config, retrieval, steps, found, growing)
+    if retrieval is not None and isinstance(drafts, CompiledSteps):
+        assert isinstance(engine, EngineInTurn)  # noqa: S101 - as above
+        return drafted_search(engine, sources, config, retrieval, drafts, found, growing)
     return greedy_search(engine, sources, config, retrieval, found, growing)
 
 
@@ -68,14 +61,19 @@ def _is_fixed(engine: Engine[Any], config: DecodingConfig) -> TypeGuard[Recordin
 
 
 def _drafts(
-    engine: RecordingEngine, sources: Sequence[Sequence[int]], config: DecodingConfig, recorded: RecordedRetrieval
-) -> bool:
-    return config.beam == 1 and _few(engine.device, sources) and recorded.by_segment
-
-
-def _few(device: torch.device, sources: Sequence[Sequence[int]]) -> bool:
-    """Whether drafts pay for a batch of this size."""
-    return len(sources) <= MAX_DRAFTED.get(device.type, 0)
+    engine: Engine[Any],
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    retrieval: BatchRetrieval | None,
+) -> RecordedRetrieval | CompiledSteps | None:
+    """The retrieval of a batch whose tokens are drafted: recorded on a GPU, compiled on a CPU. None if they are not."""
+    few = len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
+    if retrieval is None or config.beam > 1 or not few:
+        return None
+    if _is_fixed(engine, config):
+        recorded = retrieval.recorded()
+        return recorded if recorded is not None and recorded.by_segment else None
+    return retrieval.in_turn() if isinstance(engine, EngineInTurn) and engine.takes_turns else None
 
 
 def search_each(
@@ -85,28 +83,33 @@ def search_each(
 ) -> Iterator[list[list[Hypothesis]]]:
     """The same for one batch after another.
 
-    While a GPU decodes one, the segments of the next are chosen, and with drafts its sentences take free places.
+    With drafts, sentences of the next batch take the places of those that are done. While a GPU decodes a batch, the
+    segments of the next are chosen.
     """
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
         earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
-        drafting: RecordedDrafting | None = None
+        drafting: RecordedDrafting | DraftedSearch | None = None
         for sources, retrieval in batches:
-            if _is_fixed(engine, config) and retrieval is not None:
-                recorded = retrieval.recorded()
-                if recorded is not None and _drafts(engine, sources, config, recorded):
-                    if earlier is not None:
-                        yield earlier(unnoticed)
-                        earlier = None
-                    if drafting is not None and not drafting.takes(sources, recorded):
-                        yield from drafting.finish()
-                        drafting = None
-                    drafting = drafting or RecordedDrafting(engine, config, recorded)
-                    drafting.add(sources, retrieval, beside.submit(retrieval.choose, sources))
-                    yield from drafting.advance()
-                    continue
-            if drafting is not None:
+            drafts = _drafts(engine, sources, config, retrieval)
+            if drafting is not None and not (drafts is not None and drafting.takes(sources, drafts)):
                 yield from drafting.finish()
                 drafting = None
+            if retrieval is not None and drafts is not None:
+                if earlier is not None:
+                    yield earlier(unnoticed)
+                    earlier = None
+                if isinstance(drafts, RecordedRetrieval):
+                    assert isinstance(engine, RecordingEngine)  # noqa: S101 - since there is such a retrieval
+                    drafting = drafting or RecordedDrafting(engine, config, drafts)
+                    assert isinstance(drafting, RecordedDrafting)  # noqa: S101 - it has taken the batch
+                    drafting.add(sources, retrieval, beside.submit(retrieval.choose, sources))
+                else:
+                    assert isinstance(engine, EngineInTurn)  # noqa: S101 - as above
+                    drafting = drafting or DraftedSearch(engine, config)
+                    assert isinstance(drafting, DraftedSearch)  # noqa: S101 - as above
+                    drafting.add(sources, retrieval, drafts)
+                yield from drafting.advance()
+                continue
             chosen = None
             if engine.device.type == "cuda" and retrieval is not None and retrieval.chooses:
                 chosen = _SegmentsAhead(beside, partial(retrieval.choose, sources))

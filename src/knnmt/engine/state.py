@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from knnmt.engine.base import EncodedSources, SpecialTokens
 
@@ -200,6 +201,24 @@ class StateInTurn:
             slots = self.slots.new_empty((*self.slots.shape[:2], more, *self.slots.shape[3:]))
             slots[:, :, :capacity] = self.slots
             self.slots = slots
+
+    @torch.inference_mode()
+    def replace(self, place: int, other: StateInTurn, sentence: int) -> None:
+        """A sentence of another state, which has consumed nothing, takes the place of one that is done."""
+        source, room = other.cross[0].shape[1], self.cross[0].shape[1]
+        if self.cross_mask is None and (source != room or other.cross_mask is not None):
+            self.cross_mask = self.cross[0].new_zeros((len(self.lengths), 1, 1, room))
+        if source > room:
+            more = (0, 0, 0, 0, 0, 0, 0, source - room)
+            self.cross = [pad(tensor, more) for tensor in self.cross]
+            assert self.cross_mask is not None  # noqa: S101 - since there is padding
+            self.cross_mask = pad(self.cross_mask, (0, source - room), value=float("-inf"))
+        for mine, new in zip(self.cross, other.cross, strict=True):
+            mine[place, :source] = new[sentence]
+        if self.cross_mask is not None:
+            self.cross_mask[place] = float("-inf")
+            self.cross_mask[place, ..., :source] = 0 if other.cross_mask is None else other.cross_mask[sentence]
+        self.lengths[place] = 0
 
     def take(self, turns: Sequence[int]) -> None:
         """Accept the first turns[i] of the newest tokens of each sentence i."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from knnmt.evaluation.scoring import Difference, resampled_scores
 from knnmt.reproduction.plan import (
@@ -103,6 +105,16 @@ _ASKED = (
         )
     ),
 )
+_Pairs = list[tuple[str, str]]  # the row with something, the row without it
+# The published cache with one λ and either index, and with one index and either λ.
+_FIXED: _Pairs = [("A/cache-6", "A/knn"), ("B/cache-6-published-fixed", "B/knn-fixed")]
+_FADING: _Pairs = [("A/cache-6-fading", "A/knn-fading"), ("B/cache-6-published", "B/knn")]
+_IVFPQ, _OURS = ([fixed, fading] for fixed, fading in zip(_FIXED, _FADING, strict=True))
+# What one of the two adds to the effect of the cache: with it, and without it.
+_TWO_BY_TWO = (
+    ("what λ that fades adds to the effect of the published cache τ = 6, mean of both indexes", _FADING, _FIXED),
+    ("what our search adds to it, mean of both λ", _OURS, _IVFPQ),
+)
 _HITS_TAUS, _MISSES_TAUS = (8, 9, 10, 11, 12), (8, 9, 10, 11, 12, 14, 16)
 
 
@@ -114,8 +126,11 @@ def choices(results: Results) -> Lines:
     """
     compared = _Compared(results)
     lines = [["choice", *results.domains, "average", "average, chrF"]]
-    for asked, one, other in (*_ASKED, *_at_equal_shares(results)):
-        found = [compared.differences(domain, one, other) for domain in results.domains]
+    effects: list[tuple[str, _Pairs, _Pairs]] = [
+        (asked, [(one, other)], []) for asked, one, other in (*_ASKED, *_at_equal_shares(results))
+    ]
+    for asked, plus, minus in (*effects, *_TWO_BY_TWO):
+        found = [compared.effects(domain, plus, minus) for domain in results.domains]
         if any(each is not None for each in found):
             cells = [NOT_RUN if each is None else told(each[0]) for each in found]
             there = [each for each in found if each is not None]
@@ -152,12 +167,34 @@ def told(differences: Any) -> str:
     return f"{found.value:+.2f} ± {(found.high - found.low) / 2:.2f}{'*' * (found.p_value < 0.05)}"
 
 
+def over_seeds(scores: Sequence[Any]) -> Any:
+    """The mean of the same row's scores with several seeds. scores: the real one, then the resampled ones, of each seed
+
+    In each resample, it is the mean of as many seeds drawn with replacement, so that an interval contains the variation
+    between seeds, too. Rows with the same number of seeds have the same draws.
+    """
+    of_seeds = np.stack(scores)
+    drawn = np.random.default_rng(0).integers(len(of_seeds), size=of_seeds.shape)
+    drawn[:, 0] = np.arange(len(of_seeds))
+    return np.take_along_axis(of_seeds, drawn, axis=0).mean(axis=0)
+
+
 class _Compared:
-    """Resampled scores of rows; for a row with several seeds, their mean."""
+    """Resampled scores of rows; for a row with several seeds, as in `over_seeds`."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
         self._resampled = cache(self._resample)
+
+    def effects(self, domain: str, plus: _Pairs, minus: _Pairs) -> tuple[Any, Any] | None:
+        """The mean difference of some pairs of rows, less that of other pairs, if there are any; as `differences`."""
+        weighted = [(1 / len(plus), pair) for pair in plus] + [(-1 / len(minus), pair) for pair in minus]
+        found = [(weight, self.differences(domain, *pair)) for weight, pair in weighted]
+        there = [(weight, each) for weight, each in found if each is not None]
+        if len(there) < len(found):
+            return None
+        bleu, chrf = (sum(weight * each[metric] for weight, each in there) for metric in range(len(_METRICS)))
+        return bleu, chrf
 
     def differences(self, domain: str, one: str, other: str) -> tuple[Any, Any] | None:
         """Differences of BLEU and chrF, an array each:
@@ -177,5 +214,5 @@ class _Compared:
         ]
         if not found:
             return None
-        bleu, chrf = (sum(arrays) / len(found) for arrays in zip(*found, strict=True))
+        bleu, chrf = (over_seeds(arrays) for arrays in zip(*found, strict=True))
         return bleu, chrf

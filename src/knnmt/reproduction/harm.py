@@ -12,7 +12,7 @@ from typing import Any
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.evaluation.scoring import resampled_scores
-from knnmt.reproduction.choices import told
+from knnmt.reproduction.choices import over_seeds, told
 from knnmt.reproduction.plan import BASE, HARM, SEEDS
 from knnmt.reproduction.records import read_record
 from knnmt.reproduction.results import Results
@@ -60,7 +60,7 @@ def harm_table(output: Path, results: Results, tables: Tables, against: str = BA
 
 
 def _differences(domain: Path, results: Results, against: str) -> dict[str, Any]:
-    """The mean difference of each row from another, then the resampled means; seeds of a row count with their mean."""
+    """The mean difference of each row from another, then the resampled means; seeds as in `over_seeds`."""
     places = sorted(domain.glob(f"{_PREFIX}*/{TEXT}"), key=lambda each: int(each.parent.name.removeprefix(_PREFIX)))
     if not places:
         return {}
@@ -74,7 +74,7 @@ def _differences(domain: Path, results: Results, against: str) -> dict[str, Any]
             if record is not None
         ]
         if seeds:
-            scores[name] = [sum(of_text) / len(seeds) for of_text in zip(*seeds, strict=True)]
+            scores[name] = [over_seeds(of_text) for of_text in zip(*seeds, strict=True)]
     if against not in scores:
         return {}
     return {

@@ -26,7 +26,8 @@ _ALL_SEARCHES = "steps that search (%)"
 _SEARCHES = f"{_ALL_SEARCHES}: all steps · without each batch's first step, as in the paper"
 _INTERVALS = (
     "Each difference is followed by half of its 95 % interval, from a paired bootstrap with 1,000 samples of the "
-    "sentences. A star means that p is below 0.05. A row with several seeds counts with the mean of their scores."
+    "sentences. A star means that p is below 0.05. A row with several seeds counts with the mean of their scores, and "
+    "its seeds are sampled together with the sentences."
 )
 _BLOCKS = """\
 Rows are in blocks, so that methods are not confused with indexes.
@@ -194,11 +195,11 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     yield "## Speed"
     sentences = "/".join(f"{count:,}" for count in sorted({record["sentences"] for record in records}))
     yield (
-        f"Tokens per second on {_machines(records)}: median, slowest and fastest round, and times "
-        f"{tables.titled(tables.reference)}. {sentences} sentences; systems take turns within every round; load of "
-        f"the machine before: {min(loads, default=0):.1f} to {max(loads, default=0):.1f}. The paper's figures give "
-        f"no numbers; its text says that the speed is about twice that of kNN-MT and that the cache saves "
-        f"{CACHE_SAVES_PERCENT} % of the searches."
+        f"Tokens per second on {_machines(records)}: median, slowest and fastest round; then times "
+        f"{tables.titled(tables.reference)}, as median, smallest and largest ratio of a round. {sentences} sentences; "
+        f"systems take turns within every round; load of the machine before: {min(loads, default=0):.1f} to "
+        f"{max(loads, default=0):.1f}. The paper's figures give no numbers; its text says that the speed is about "
+        f"twice that of kNN-MT and that the cache saves {CACHE_SAVES_PERCENT} % of the searches."
     )
     for domain in dict.fromkeys(domain for domain, _ in results.speeds):
         yield f"### {domain}"

@@ -238,7 +238,7 @@ class Tables:
     # Speed ------------------------------------------------------------------------------------------------------------
 
     def speed(self, domain: str) -> Lines:
-        """Median tokens per second, from the slowest to the fastest round, and the ratio to the published kNN-MT."""
+        """Tokens per second, and the ratio to the reference in the same round: median, smallest and largest."""
         results = self._results
         lines = [["system", *(f"batch {size}" for size in results.batch_sizes)]]
         for name in results.timed:
@@ -248,9 +248,11 @@ class Tables:
                 if not speeds or not first:
                     cells.append(NOT_RUN)
                     continue
-                ratio = statistics.median(speeds) / statistics.median(first)
-                cells.append(f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f}), {ratio:.2f}")
-            lines.append([self.titled(name), *cells])
+                ratios = [one / other for one, other in zip(speeds, first, strict=True)]
+                told = [_spread(speeds, 0), "1" if name == self.reference else _spread(ratios, 2)]
+                cells.append(", ".join(told))
+            if set(cells) != {NOT_RUN}:
+                lines.append([self.titled(name), *cells])
         return lines
 
     def ablation(self) -> Lines:
@@ -284,7 +286,7 @@ class Tables:
     def reference(self) -> str:
         """The reference for speeds: kNN-MT as published, or ours if that was not run, or the first system."""
         timed = self._results.timed
-        return next(name for name in ("A/knn", "B/knn", "base", *timed) if name in timed)
+        return next(name for name in ("A/knn", "A/knn-k", "B/knn", "base", *timed) if name in timed)
 
     # Parts ------------------------------------------------------------------------------------------------------------
 
@@ -350,6 +352,10 @@ def _quantile(counts: Counter[int], part: float) -> int:
         if seen >= part * counts.total():
             return each
     return 0
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
 
 
 def _bleu_of(result: RowResult) -> float:

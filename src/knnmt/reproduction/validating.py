@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from knnmt.evaluation.scoring import resampled_scores
-from knnmt.reproduction.choices import told
+from knnmt.reproduction.choices import over_seeds, told
 from knnmt.reproduction.later import taught_and_validated
 from knnmt.reproduction.plan import COMBINERS, SEEDS, Row
 from knnmt.reproduction.results import Results
@@ -42,7 +42,7 @@ def validation_table(results: Results, tables: Tables) -> Lines | None:
 
 
 def _difference(results: Results, domain: str, name: str) -> tuple[Any, Any] | None:
-    """Differences of BLEU and chrF, the real one and the resampled ones, as the mean over the seeds that were run."""
+    """Differences of BLEU and chrF, the real one and the resampled ones, over the seeds that were run."""
     names = [name, *(f"{name}@{seed}" for seed in SEEDS)]
     hypotheses = [found for each in names if (found := results.validated.get((domain, each)))]
     compared = results.validated.get((domain, COMPARED))
@@ -52,5 +52,5 @@ def _difference(results: Results, domain: str, name: str) -> tuple[Any, Any] | N
     language = results.plan["target language"]
     scores = [resampled_scores(each, references, language) for each in hypotheses]
     plain = resampled_scores(compared, references, language)
-    bleu, chrf = (sum(each[metric] for each in scores) / len(scores) - plain[metric] for metric in (0, 1))
+    bleu, chrf = (over_seeds([each[metric] for each in scores]) - plain[metric] for metric in (0, 1))
     return bleu, chrf

@@ -70,8 +70,10 @@ class CompiledSteps:
     ) -> None:
         self._native = native
         self._store = store
+        self._config = config
         self._statistics = statistics
         self._first = True
+        self._unsearched = sentences  # if steps are taken in turn: how many sentences have not searched yet
         self._k = min(config.k, store.size)
         fading = config.fading
         of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
@@ -172,16 +174,15 @@ class CompiledSteps:
     def accept(self, last: Sequence[int], steps: int) -> None:
         """Each sentence continues after one of the rows, last (sentences,). steps: how many rows count as searches"""
         self._sums, self._steps = self._after.index_select(1, torch.tensor(last))
-        self.count(steps, len(last))
+        self.count(steps)
 
-    def count(self, searches: int, sentences: int) -> None:
-        """Count searches of so many sentences."""
-        if self._first:
-            first = min(searches, sentences)
+    def count(self, searches: int) -> None:
+        """Count searches of a pass or several; each sentence has a first one."""
+        first = min(searches, self._unsearched)
+        self._unsearched -= first
+        if first:
             self._statistics.count(first, first, 0, first=True)
-            searches -= first
-        self._statistics.count(searches, searches, 0, first=False)
-        self._first = False
+        self._statistics.count(searches - first, searches - first, 0, first=False)
 
     @property
     def projected(self) -> bool:
@@ -226,6 +227,21 @@ class CompiledSteps:
         """The offsets; an error if compiled code met impossible values."""
         self.require_sound(sound, scores.shape[1])
         return offsets
+
+    def same_as(self, other: object) -> bool:
+        """Whether both search the same store in the same way, and count together."""
+        if not isinstance(other, CompiledSteps):
+            return False
+        alike = self._store is other._store and self._config == other._config
+        return alike and self._statistics is other._statistics
+
+    def replace(self, place: int, other: CompiledSteps, sentence: int) -> None:
+        """A sentence of another batch, which has retrieved nothing, takes the place of one that is done."""
+        assert self._own is not None  # noqa: S101 - as above
+        assert other._own is not None  # noqa: S101
+        self._own.replace(place, other._own, sentence)
+        self._sums[place], self._steps[place] = 0, 0
+        self._unsearched += 1
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i takes over the state of sentence sentences[i]."""

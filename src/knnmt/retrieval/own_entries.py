@@ -57,6 +57,7 @@ class CompiledOwnEntries:
         self._native = native
         self._dim = entries.dim
         self._entries = entries  # whose memory maps are read at every step
+        self._others: list[CompiledOwnEntries | None] = [None] * len(chosen)  # whose memory sentences refer to
         distinct = {id(ids): ids for ids in chosen}
         bias = self._hold(list(distinct.values()), merged)
         entries.require_sound(bias)  # of squared lengths: infinity and NaN cannot be sorted
@@ -180,3 +181,8 @@ class CompiledOwnEntries:
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i takes over the state of sentence sentences[i]; sentences not named have left the batch."""
         self._put([self._at[place] for place in sentences])
+        self._others = [self._others[place] for place in sentences]
+
+    def replace(self, place: int, other: CompiledOwnEntries, sentence: int) -> None:
+        """A sentence of another batch, with its entries, takes the place of one that is done."""
+        self._at[place], self._others[place] = other._at[sentence], other

@@ -77,8 +77,10 @@ class RecordedRetrieval:
         """Whether sentences are searched in their own segments."""
         return self._config.segments is not None
 
-    def same_as(self, other: RecordedRetrieval) -> bool:
+    def same_as(self, other: object) -> bool:
         """Whether both search the same store in the same way."""
+        if not isinstance(other, RecordedRetrieval):
+            return False
         return self._store is other._store and self._config == other._config
 
     def begin_with_blanks(self, sentences: int, keep: Keep) -> None:

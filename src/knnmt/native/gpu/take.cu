@@ -8,9 +8,7 @@
 // that ends it, the one that is forced at its end or -1, the vocabulary, how many numbers one of the two `chosen` has.
 // Two results are on the host, for steps in turn; parity (sentences,) says which is next.
 // Written: draft (sentences, draft), last and generated (sentences,), ended (sentences,), sums and steps (sentences,), and
-// chosen, of which each sentence has: how many tokens it goes on with, how probable its next draft is (a float, 0 where there
-// is none), after how many tokens of that the sentence would end, then the steps' tokens, then what they add to its score
-// (floats).
+// chosen, as knnmt.decoding.recorded_places reads it.
 
 constexpr unsigned ALL = 0xffffffffu;
 
@@ -25,7 +23,7 @@ extern "C" __global__ void knnmt_take(const int* numbers, const float* best, con
     __syncwarp();
     if (lane == 0) parity[sentence] = 1 - which;
     if (ended[sentence]) {
-        if (lane == 0) mine[0] = 0;
+        if (lane == 0) mine[0] = mine[1] = mine[2] = 0;
         return;
     }
     int token = end;
@@ -40,7 +38,7 @@ extern "C" __global__ void knnmt_take(const int* numbers, const float* best, con
         stops = token == end || place >= most - 1 || !(gain > -1e30f);
         right = lane + 1 < turns && draft[(long long)sentence * drafted + lane] == token;
         mine[3 + lane] = token;
-        mine[3 + turns + lane] = __float_as_int(gain);
+        mine[4 + drafted + lane] = __float_as_int(gain);
     }
     const unsigned going = __ballot_sync(ALL, right && !stops), stopping = __ballot_sync(ALL, stops);
     const int taken = __ffs(~going), final_row = sentence * turns + taken - 1;
@@ -68,5 +66,5 @@ extern "C" __global__ void knnmt_take(const int* numbers, const float* best, con
     steps[sentence] = steps_after[final_row];
     mine[0] = taken;
     mine[1] = __float_as_int(found < k ? 1.0f - expf(offset) : 0.0f);
-    mine[2] = ending ? __ffs(ending) - 1 : drafted;
+    mine[2] = ended[sentence] ? -1 : ending ? __ffs(ending) - 1 : drafted;
 }
