@@ -213,6 +213,31 @@ def test_one_stands_beside_other_systems(
     assert "store:it.store|" in report.systems[3].run.signature
     assert "|llm:m|examples:5|" in report.systems[3].run.signature
     assert [len(body["messages"]) for _, _, body in stub.asked] == [2] * 4 + [4] * 4 + [12] * 4
+    snapshot, sources = OpenStore(store, tokenizer=tiny.tokenizer).snapshot, [each.source for each in text]
+    for first, count in ((0, 0), (4, 1), (8, 5)):
+        for (_, _, body), chosen in zip(stub.asked[first:], chosen_pairs(tiny, snapshot, sources, count), strict=False):
+            turns = [each["content"] for each in body["messages"][1:-1]]
+            assert turns == [side for pair in chosen for side in (pair.source, pair.target)]
     again = evaluate(text, systems=systems, model=tiny_checkpoint, output=tmp_path / "out", device="cpu")
     assert all(each.run.reused for each in again.systems)
     assert len(stub.asked) == 12
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+def test_the_command_asks_with_none_one_and_five_examples(
+    stub: Stub, tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("sacrebleu")
+    testing, command = pytest.importorskip("typer.testing"), pytest.importorskip("knnmt.cli")
+    store = Datastore.build(tmp_path / "it.store", some_pairs(20), tiny)
+    text = tmp_path / "test.tsv"
+    text.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(2, start=100)), encoding="utf-8")
+    given = ["evaluate", "--pairs", str(text), "--no-base", "-m", str(tiny_checkpoint), "--device", "cpu"]
+    given += ["--system", f"llm={stub.url}/v1,model=m"]
+    for count in (1, 5):
+        given += ["--system", f"llm-{count}={stub.url}/v1,model=m,store={store.path},examples={count}"]
+    done = testing.CliRunner().invoke(command.app, given)
+    assert done.exit_code == 0, done.output
+    assert [len(body["messages"]) for _, _, body in stub.asked] == [2, 2, 4, 4, 12, 12]
+    assert {path for path, _, _ in stub.asked} == {"/v1/chat/completions"}
+    assert all(name in done.output for name in ("llm", "llm-1", "llm-5"))

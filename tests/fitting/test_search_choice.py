@@ -16,7 +16,7 @@ from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import calibrate_by_segment
 from knnmt.fitting.development import develop, pass_over
 from knnmt.fitting.held_out import sample
-from knnmt.fitting.search_choice import JudgedSearch, SearchChoice, choose_search
+from knnmt.fitting.search_choice import JudgedSearch, SearchChoice, choose_search, counts_for
 from knnmt.fitting.tuning import Tried, Tuned, tune
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
@@ -58,9 +58,8 @@ def test_each_way_is_judged_with_settings_of_its_own(
     tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed = pass_over(tiny, opened, DEVELOPMENT)
-    assert choose_search(tiny, opened, passed) is None  # a store of 40 segments has nothing to gain
-    monkeypatch.setattr(search_choice, "COUNTS", (2, 5, 6))
-    monkeypatch.setattr(search_choice, "_TIMES", 8)
+    monkeypatch.setattr(search_choice, "COUNTS", (2, 5))
+    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", 40)
     choice = choose_search(tiny, opened, passed)
     assert choice is not None
     assert [each.segments for each in choice.judged] == [2, 5, None]
@@ -74,10 +73,25 @@ def test_each_way_is_judged_with_settings_of_its_own(
     assert 0 < few.pairs < choice.pairs == len(DEVELOPMENT)
 
 
+@pytest.mark.parametrize(("fewest", "counts"), [(40, [2, 39]), (41, [])])
+def test_a_small_store_is_searched_as_a_whole(
+    tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch, fewest: int, counts: list[int]
+) -> None:
+    assert counts_for(opened) == []  # 40 sentences are few
+    assert choose_search(tiny, opened, pass_over(tiny, opened, DEVELOPMENT)) is None
+    monkeypatch.setattr(search_choice, "COUNTS", (2, 39))
+    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", fewest)
+    assert counts_for(opened) == counts
+
+
+def test_no_measured_store_that_loses_by_segment_has_the_choice() -> None:
+    assert 4_000 < search_choice._FROM_SENTENCES <= 15_000  # docs/results/segments.md
+
+
 def test_a_store_without_source_tokens_has_no_choice(
     tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_choice, "COUNTS", (1,))
+    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", 1)
     monkeypatch.setattr(search_choice, "has_source_tokens", lambda _store: False)
     assert choose_search(tiny, opened, pass_over(tiny, opened, DEVELOPMENT)) is None
 

@@ -122,8 +122,8 @@ def test_what_is_asked_for_finds_the_settings_tuned_for_it(
 def small_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model's text says little, so that anything loses hardly more."""
     monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 2)
-    monkeypatch.setattr(search_choice, "COUNTS", (5, 20))
-    monkeypatch.setattr(search_choice, "_TIMES", 8)
+    monkeypatch.setattr(search_choice, "COUNTS", (5,))
+    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", 60)
     monkeypatch.setattr(tuning_steps, "choose_search", partial(choose_search, most_lost=9.0))
 
 

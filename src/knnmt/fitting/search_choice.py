@@ -1,7 +1,9 @@
 """Chooses how a store is searched, as a whole or by a number of segments for each sentence, by the loss of each.
 
 The cost of search by segment does not grow with the store, and it needs no index. So of the kinds that lose hardly more
-than the best one, the one with the fewest entries is chosen. Each is judged with its own k, T and λ.
+than the best one, the one with the fewest entries is chosen. Each is judged with its own k, T and λ. A small
+store has no choice: segments lost BLEU in stores of 1,000 and 4,000 pairs (docs/results/segments.md), also where their
+loss was the better one, and searching such a store as a whole costs little.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from knnmt.retrieval.open_store import OpenStore, has_source_tokens
 
 COUNTS = (64, 128, 256, 512)  # numbers of segments to try
 MAX_LOST = 0.005  # nats per token
-_TIMES = 32  # a store must have this many times the segments: in a smaller one, an index reads fewer entries
+_FROM_SENTENCES = 15_000  # the smallest measured store in which segments lose no BLEU
 _COMPARED = 6_000, 1_000  # positions, at most and at least
 _PRODUCTS = 6_000_000_000  # positions times entries, about as many as for judging an index
 
@@ -71,10 +73,9 @@ class SearchChoice:
 
 
 def counts_for(opened: OpenStore) -> list[int]:
-    """How many segments are worth trying for a store."""
-    if not has_source_tokens(opened.datastore):
-        return []
-    return [count for count in COUNTS if _TIMES * count <= opened.datastore.manifest.live_sentences]
+    """How many segments are worth trying for a store; none if it is small."""
+    store = opened.datastore
+    return list(COUNTS) if store.manifest.live_sentences >= _FROM_SENTENCES and has_source_tokens(store) else []
 
 
 def choose_search(

@@ -27,6 +27,7 @@ _CACHES = (
     ("cache of a sentence, misses only", "-sentence"),
 )
 _BAR = 0.8  # of the room between two systems
+_MARGIN = 1.4  # beside the smallest and the largest batch, of which there may be only one
 _ASIDE = 0.04  # doublings of the batch size between neighbouring systems, so that no mark hides another
 
 
@@ -73,6 +74,7 @@ def _speed(results: Results, tables: Tables) -> Any:
             )
         axes.set_title(domain)
         axes.set_xscale("log", base=2)
+        axes.set_xlim(results.batch_sizes[0] / _MARGIN, results.batch_sizes[-1] * _MARGIN)
         axes.set_xticks(results.batch_sizes, [str(size) for size in results.batch_sizes])
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
