@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import lzma
 import os
@@ -55,6 +56,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=needing)
     items[:] = [item for item in items if item not in set(needing)]
     config.stash[_NEEDING_A_GPU] = len(needing)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # half a million objects of modules and tests, which stay: no collection looks at them again
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

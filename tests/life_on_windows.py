@@ -21,6 +21,7 @@ from knnmt.datastore.settings import read_settings, write_settings  # noqa: E402
 from knnmt.datastore.store import Datastore  # noqa: E402
 from knnmt.engine.loading import load_engine  # noqa: E402
 from knnmt.errors import DatastoreLockedError, StorageError  # noqa: E402
+from knnmt.evaluation import tuning_steps  # noqa: E402
 from knnmt.evaluation.adapting import adapt  # noqa: E402
 from knnmt.index.saved import build_index  # noqa: E402
 from knnmt.index.store_index import StoreIndex  # noqa: E402
@@ -30,6 +31,7 @@ from knnmt.regular_files import read_regular  # noqa: E402
 def live() -> None:
     arrays._READ_WHOLE_BYTES = 0  # every file is mapped
     publication._IN_USE_SECONDS = 0.1
+    tuning_steps.CACHE_PAIRS = 1  # beams take long
     directory = Path(sys.argv[2])
     store = build_and_change(Path(sys.argv[1]), directory)
     one_writer(store.path)

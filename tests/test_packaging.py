@@ -81,16 +81,16 @@ def done_in(place: Path, *command: str | Path, **extra: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("a b")
-    done_in(place, sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", place, ROOT)
+def made_wheel(place: Path, *options: str) -> Path:
+    place.mkdir()
+    done_in(place, sys.executable, *PIP, "wheel", "--no-deps", *options, "--wheel-dir", place, ROOT)
     (wheel,) = place.glob("knnmt-*.whl")
     return wheel
 
 
-def test_a_wheel_holds_what_it_needs_and_translates(wheel: Path, tmp_path: Path) -> None:
-    """Beside the packages of this environment; `make soak` installs it in an empty one."""
+def test_a_wheel_holds_what_it_needs_and_translates(tmp_path: Path) -> None:
+    """Made and used with the packages of this environment; `make soak` makes and installs it in empty ones."""
+    wheel = made_wheel(tmp_path / "a wheel", "--no-build-isolation")
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
@@ -112,7 +112,8 @@ def test_a_wheel_holds_what_it_needs_and_translates(wheel: Path, tmp_path: Path)
 
 
 @pytest.mark.soak
-def test_a_wheel_installs_in_an_empty_environment_and_translates(wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path) -> None:
+    wheel = made_wheel(tmp_path / "a wheel")
     place = tmp_path / "a b"
     done_in(tmp_path, sys.executable, "-m", "venv", place)
     done_in(tmp_path, place / "bin" / "python", *PIP, "install", "--constraint", ROOT / "constraints.txt", wheel)

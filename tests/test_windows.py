@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+import warm
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
 SCRIPT = """
 import importlib, sys
 sys.path[:0] = {paths}
+for name in [name for name in sys.modules if name.partition(".")[0] == "knnmt"]:
+    del sys.modules[name]  # what was imported before is not what Windows would import
 import life_on_windows
 for name in {names}:
     importlib.import_module(name)
@@ -24,5 +27,5 @@ def test_every_module_is_imported_and_stores_are_built_changed_and_read(tiny_che
     assert "knnmt.datastore.lock" in names
     script = SCRIPT.format(paths=[str(TESTS), str(TESTS / "datastore"), str(SOURCE)], names=names)
     command = [sys.executable, "-c", script, str(tiny_checkpoint), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    done = warm.run(command, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr

@@ -148,12 +148,12 @@ def export(
 
 def _tokenizer_of(store: Datastore) -> Tokenizer | None:
     """The tokenizer that the store was built with, if its model can be found here."""
-    from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
+    from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, tokenizer_digest
     from knnmt.engine.tokenizer import load_tokenizer
 
     try:
         directory = find_checkpoint(NamedByStore(store.manifest.model_name))
-        same = fingerprint(directory).tokenizer == store.manifest.tokenizer
+        same = tokenizer_digest(directory) == store.manifest.tokenizer
         return load_tokenizer(directory) if same else None
     except (ModelError, MissingDependencyError, OSError):
         return None

@@ -216,10 +216,13 @@ _TOKENIZER_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab*", "merges.txt"
 
 def fingerprint(directory: Path) -> Fingerprint:
     """The identity of a checkpoint, independent of its location."""
-    tokenizer = sorted({path for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)})
-    return Fingerprint(
-        model=_sha256([directory / "config.json", *_weight_files(directory)]), tokenizer=_sha256(tokenizer)
-    )
+    model = _sha256([directory / "config.json", *_weight_files(directory)])
+    return Fingerprint(model, tokenizer_digest(directory))
+
+
+def tokenizer_digest(directory: Path) -> str:
+    """The tokenizer's part of it, for which no weights are read."""
+    return _sha256(sorted({path for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)}))
 
 
 def _sha256(paths: list[Path]) -> str:
