@@ -34,6 +34,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library
+from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
@@ -168,6 +169,7 @@ def test_most_passes_are_made_in_few_calls(
 
     monkeypatch.setattr(CompiledPasses, "run", counting)
     sources = engine.tokenizer.encode_sources([pair.source for pair in memory[:3]])
+    monkeypatch.setattr(CompiledSteps, "match", lambda *_: [])  # otherwise two passes are enough
     config = replace(engine.generation, beam=1, n_best=1)
     _, _, found, counted = both(engine, sources, config, retrieval)
     assert sum(made) > 2 * len(made)
@@ -193,6 +195,57 @@ def test_a_memory_that_knows_the_text_is_followed_in_strides(
     plain = translator.translate(texts, **settings)
     assert [each.text for each in found] == [each.text for each in plain]
     assert [each.score for each in found] == pytest.approx([each.score for each in plain], abs=1e-5)
+
+
+@needs_compiled
+def test_a_sentence_that_the_memory_holds_begins_with_its_translation(
+    engine: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = german_memory(30)
+    store = Datastore.build(tmp_path / "s", memory, engine)
+    retrieval = Retrieval(OpenStore(store), replace(CONFIG, segments=8))
+    known = engine.tokenizer.encode_sources([pair.source for pair in memory[:6]])
+    new = engine.tokenizer.encode_sources(german_sentences(36)[30:])
+    config = replace(engine.generation, beam=1, n_best=1)
+    begun: list[tuple[int, list[int]]] = []
+    take_next = drafted.DraftedSearch._next
+
+    def noting(self: drafted.DraftedSearch, batch: Any) -> Any:
+        batch, sentence = take_next(self, batch)
+        begun.append((sentence.source, list(sentence.draft)))
+        return batch, sentence
+
+    monkeypatch.setattr(drafted.DraftedSearch, "_next", noting)
+    plain, _, found, counted = both(engine, [*known, *new], config, retrieval)
+    assert_alike(plain, found)
+    targets = engine.tokenizer.encode_targets([pair.target for pair in memory[:6]])
+    assert dict(begun) == dict(enumerate([*(each[:-1][:15] for each in targets), *[[]] * len(new)]))
+    monkeypatch.setattr(CompiledSteps, "match", lambda *_: [])
+    _, _, _, without = both(engine, [*known, *new], config, retrieval)
+    assert counted.rows - counted.accepted < without.rows - without.accepted
+    forced = replace(config, forced_first_token=7, max_tokens=24)
+    begun.clear()
+    both(engine, known, forced, retrieval)
+    assert not any(draft for _, draft in begun)
+
+
+@needs_compiled
+def test_a_first_draft_has_only_tokens_of_the_model(halves: TransformerEngine, tmp_path: Path) -> None:
+    """A store may be crafted."""
+    store = Datastore.build(tmp_path / "s", some_pairs(25), halves)
+    batch = BatchRetrieval([Retrieval(OpenStore(store), CONFIG)])
+    steps = batch.in_turn()
+    assert steps is not None
+    drafting = Drafting(voters=16, most=4, end=END)
+    for tokens, expected in (
+        ([5, 6, END, 7], [5, 6]),
+        ([5, 99, 7], [5]),
+        ([5, -1, 7], [5]),
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4]),
+        ([], []),
+    ):
+        steps._matches = [tokens]
+        assert steps.match(0, drafting, 50) == expected
 
 
 @needs_compiled

@@ -1,10 +1,11 @@
 """Greedy search with drafts: tokens are drafted from the memory, and one pass of the decoder verifies all of them.
 
 If a memory helps, the translation follows one of its segments for several tokens. The draft therefore consists of the
-tokens that follow the entries of the last token. One pass of the decoder computes the distributions after all of them.
-Drafted tokens are accepted up to the first that greedy search would not have chosen; its own choice replaces that one.
-So the tokens are those of `greedy.greedy_search`. Each sentence drafts separately, as far as it pays: as far as the
-entries agree and λ says that the memory knows the text.
+tokens that follow the entries of the last token. A sentence that the memory holds, or almost, begins with the tokens of
+that segment. One pass of the decoder computes the distributions after all of them. Drafted tokens are accepted up to
+the first that greedy search would not have chosen; its own choice replaces that one. So the tokens are those of
+`greedy.greedy_search`. Each sentence drafts separately, as far as it pays: as far as the entries agree and λ says that
+the memory knows the text.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class DraftedSearch:
     def __init__(self, engine: EngineInTurn, config: DecodingConfig, growing: Growing | None = None) -> None:
         self._engine, self._config, self._growing = engine, config, growing
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
+        self._drafting = Drafting(voters=_VOTERS, most=_MAX_DRAFT, end=engine.special_tokens.end)
+        self._most = min(config.max_tokens, engine.max_positions)
         self._open: deque[_Batch] = deque()
         self._queue: deque[_Batch] = deque()
         self._running: list[tuple[_Batch, DraftedSentence]] = []
@@ -158,6 +161,8 @@ class DraftedSearch:
                 self._passes.run([each for _, each in self._running])
                 with timing.stage("greedy"):
                     self._close()
+                    if self._growing is not None:
+                        self._growing(partial(_leading, [each for _, each in self._running]))
         done = []
         while self._open and self._open[0].done:
             done.append([each or [] for each in self._open.popleft().results])
@@ -167,15 +172,24 @@ class DraftedSearch:
         """Begin with all sentences of the next batch."""
         batch = self._queue[0]
         state = batch.encode(self._engine)
-        one_by_one = self._growing is not None
-        self._passes = _Passes(
-            self._engine, self._config, self._constraints, batch.retrieval, batch.steps, state, one_by_one
+        one = _OnePass(
+            self._engine,
+            self._config,
+            batch.retrieval,
+            batch.steps,
+            self._constraints,
+            self._drafting,
+            self._most,
         )
+        self._passes = _Passes(one, state, one_by_one=self._growing is not None)
         self._running = [self._next(batch) for _ in batch.sources]
 
     def _next(self, batch: _Batch) -> tuple[_Batch, DraftedSentence]:
         """The next sentence of the first batch in the queue."""
         sentence = DraftedSentence(batch.begun, self._engine.special_tokens.decoder_start)
+        if not self._constraints.forces(0):
+            match = batch.steps.match(batch.begun, self._drafting, self._engine.vocabulary_size)
+            sentence.draft = match[: sentence.room(self._most)]
         batch.begun += 1
         if batch.begun == len(batch.sources):
             self._queue.popleft()
@@ -199,8 +213,6 @@ class DraftedSearch:
             kept = with_gaps_filled([place for place in range(len(self._running)) if place not in free])
             self._passes.keep(kept)
             self._running = [self._running[place] for place in kept]
-        if self._growing is not None:
-            self._growing(partial(_leading, [each for _, each in self._running]))
 
     def _is_sound(self, batch: _Batch) -> bool:
         """Whether a batch can begin. If not, it fails again, after all sentences before it are done."""
@@ -212,30 +224,18 @@ class DraftedSearch:
 
 
 class _Passes:
-    """Passes over running sentences: several in one compiled call, or one, part by part.
+    """Passes over running sentences: several in one compiled call, or one.
 
-    state, steps: of the running sentences
     one_by_one: make one pass at a time
     """
 
-    def __init__(
-        self,
-        engine: EngineInTurn,
-        config: DecodingConfig,
-        constraints: Constraints,
-        retrieval: BatchRetrieval,
-        steps: CompiledSteps,
-        state: StateInTurn,
-        one_by_one: bool,
-    ) -> None:
-        drafting = Drafting(voters=_VOTERS, most=_MAX_DRAFT, end=engine.special_tokens.end)
-        most = min(config.max_tokens, engine.max_positions)
-        self._retrieval, self._steps, self._state = retrieval, steps, state
-        self._one = _OnePass(engine, config, retrieval, steps, constraints, drafting, most)
+    def __init__(self, one: _OnePass, state: StateInTurn, one_by_one: bool) -> None:
+        self._one, self._state, self._steps, self._retrieval = one, state, one.steps, one.retrieval
         self._several: CompiledPasses | None = None
+        engine, steps = one.engine, one.steps
         if not one_by_one and isinstance(engine, EngineAhead) and engine.ahead is not None and not steps.projected:
-            policy = DraftPolicy(_ROW_COST, _SPEED, _SURELY, _SURER, most)
-            self._several = CompiledPasses(engine.ahead, steps, config, constraints, drafting, policy)
+            policy = DraftPolicy(_ROW_COST, _SPEED, _SURELY, _SURER, one.most)
+            self._several = CompiledPasses(engine.ahead, steps, one.config, one.constraints, one.drafting, policy)
 
     def run(self, running: Sequence[DraftedSentence]) -> None:
         """Make passes until a sentence is done, or just one."""

@@ -53,7 +53,8 @@ class FetchedSnapshot(Snapshot):
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:  # noqa: ARG002
         """The choice for these sources among all shards. Other sources were not requested."""
         found = [self.chosen[tuple(source)] for source in sources]
-        return ChosenEntries([entries for entries, _ in found], [coverage for _, coverage in found])
+        none = [np.empty(0, np.int64)] * len(found)
+        return ChosenEntries([entries for entries, _ in found], [coverage for _, coverage in found], none)
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,9 @@ class EngineInTurn(Protocol):
     def max_positions(self) -> int: ...
 
     @property
+    def vocabulary_size(self) -> int: ...
+
+    @property
     def special_tokens(self) -> SpecialTokens: ...
 
     @property

@@ -39,12 +39,17 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class ChosenEntries:
-    """The entries in which each sentence is searched, as ascending distinct ids, and the part of it that they cover."""
+    """The entries in which each sentence is searched, as ascending distinct ids, and the part of it that they cover.
+
+    matches: the entries of a segment that is almost the same as the sentence, in its order; empty if there is none
+    """
 
     entries: list[Array]
     coverage: list[Coverage]
+    matches: list[Array]
 
 
+MATCH = 0.95  # the share of a source that a segment holds if it is almost the same
 Chosen = Sequence[ChosenEntries | None]
 """The entries for each way in which sentences of a batch retrieve; None if it does not search by segment."""
 
@@ -177,9 +182,12 @@ class Snapshot:
             found = self.source_index.choose(known, min(segments, self.datastore.manifest.live_sentences))
             if segments >= self.datastore.manifest.live_sentences:
                 every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
-                return ChosenEntries([every] * len(sources), found.coverage())
-            own = self.source_index.entries_of(found.sentences, entries.said_again)
-            return ChosenEntries(self.source_index.searched(own, sources), found.coverage())
+                chosen = [every] * len(sources)
+            else:
+                own = self.source_index.entries_of(found.sentences, entries.said_again)
+                chosen = self.source_index.searched(own, sources)
+            matches = np.where(found.by_one[:, None] >= MATCH, found.sentences[:, :1], -1)
+            return ChosenEntries(chosen, found.coverage(), self.source_index.entries_of(matches))
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """The entries alone."""
