@@ -12,7 +12,7 @@ keeps translations, and `--score FILE ...` scores them elsewhere, all seeds and 
 references that occur 1 to 5 times in the training text are translated; seconds until the first adapted sentence, to
 learn one correction and to forget one; bytes per client; sentences per second; passes and seconds of training. Scores
 are means of the seeds (`--seed`), times are medians. A second table compares every system with kNN-MT by a paired
-bootstrap. Text comes from KNNMT_DATA (default ../shared). Needs only the light core.
+bootstrap of sentences and seeds. Text comes from KNNMT_DATA (default ../shared). Needs only the light core.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import fitting_tokens
 from knnmt.evaluation.scoring import Difference, resampled_scores
 from knnmt.evaluation.tuning import tune
+from knnmt.reproduction.choices import over_seeds
 from knnmt.translator.translator import Translator
 from trainable import CHECKPOINT, Marian, Training, checked_against_engine, fine_tuned, tell
 
@@ -228,13 +229,13 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
 
 
 def _scored(seeds: Sequence[Measured], given: argparse.Namespace) -> list[tuple[Any, Any]]:
-    """BLEU and chrF on text of the domain and of another, resampled, as means of the seeds."""
+    """BLEU and chrF on text of the domain and of another, resampled with sentences and seeds, as means of the seeds."""
     domain = seeds[0].domain
     found = []
     for text, name in ((domain, "own"), (seeds[0].other_domain, "other")):
         references = [pair.target for pair in spread(halves(read(text, "dev"))[1], given.lines)]
         scores = [resampled_scores(getattr(each, name), references) for each in seeds]
-        bleu, chrf = (sum(each[metric] for each in scores) / len(scores) for metric in (0, 1))
+        bleu, chrf = (over_seeds([each[metric] for each in scores]) for metric in (0, 1))
         found.append((bleu, chrf))
     return found
 

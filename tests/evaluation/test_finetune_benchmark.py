@@ -12,6 +12,7 @@ import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.evaluation.scoring import Difference, resampled_scores
+from knnmt.reproduction.choices import over_seeds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TARGETS = [f"the {word} of a house stands here" for word in ("roof", "door", "wall", "floor", "lamp", "table")]
@@ -71,7 +72,8 @@ def test_seeds_are_shown_as_their_mean(finetune: ModuleType, capsys: pytest.Capt
     assert shown[2][6:] == ["4.0", "0.50", "0.25", "2.0", "10", "", ""]
     assert shown[3][:6] == ["it", "fine-tuned", "2", f"{bleu[0]:.2f} / {chrf[0]:.2f}", "law 100.00 / 100.00", rare]
     assert shown[3][7:] == ["train again", "train again", "2.0", "10", "1.5", "9"]
-    difference = Difference.of(bleu - scores[0][0])
+    difference = Difference.of(over_seeds([scores[1][0], scores[2][0]]) - scores[0][0])
+    assert difference.value == pytest.approx(float(bleu[0] - scores[0][0][0]))
     half = (difference.high - difference.low) / 2
     assert len(shown) == 8
     assert shown[7][:3] == ["it", "fine-tuned", f"{difference.value:+.2f} ± {half:.2f}, p {difference.p_value:.3f}"]
