@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +19,6 @@ import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import build
-from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
@@ -210,24 +206,25 @@ def test_an_entry_that_does_not_exist_is_said(store: Datastore) -> None:
 # Writers -------------------------------------------------------------------------------------------------------------
 
 
-def hold_lock(path: Path, ready: multiprocessing.synchronize.Event) -> None:
-    with writer_lock(path):
-        ready.set()
-        time.sleep(60)
+HOLDING = """
+import sys, time
+from pathlib import Path
+from knnmt.datastore.lock import writer_lock
+with writer_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 def test_two_writers_exclude_each_other_and_a_dead_one_does_not(store: Datastore, tiny: TransformerEngine) -> None:
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    other = context.Process(target=hold_lock, args=(store.path, ready))
-    other.start()
-    assert ready.wait(60)
-    with pytest.raises(DatastoreLockedError, match=rf"another process is writing to it: process {other.pid} on "):
-        store.add(some_pairs(1, start=30), tiny)
-    assert list(Datastore.open(store.path).pairs()) == some_pairs(10)  # readers are not affected
-    assert other.pid is not None
-    os.kill(other.pid, signal.SIGKILL)
-    other.join()
+    command = [sys.executable, "-c", HOLDING, str(store.path)]
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(DatastoreLockedError, match=rf"another process is writing to it: process {other.pid} on "):
+            store.add(some_pairs(1, start=30), tiny)
+        assert list(Datastore.open(store.path).pairs()) == some_pairs(10)  # readers are not affected
+        other.kill()
     assert store.add(some_pairs(1, start=30), tiny).added_sentences == 1
 
 

@@ -63,11 +63,12 @@ def test_a_child_shows_every_way_to_fail(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_reader_that_fails_is_found_kept_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = fuzz(3, inf, [], None, tmp_path / "none")
+    seed = 29  # whose cases 2 and 4 are PO
+    cases = fuzz(seed, inf, [], None, tmp_path / "none")
     assert {found for _, found in islice(cases, 6)} == {None}
     with monkeypatch.context() as patched:
         patched.setitem(reading._READERS, "po", lambda *_: [][1])
-        findings = (found for _, found in fuzz(3, inf, [], None, tmp_path / "kept") if found)
+        findings = (found for _, found in fuzz(seed, inf, [], None, tmp_path / "kept") if found)
         seen = [found.what for found in islice(findings, 2)]
         assert set(seen) == {seen[0]}
         assert seen[0].startswith("IndexError in ")
