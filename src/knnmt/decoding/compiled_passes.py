@@ -52,7 +52,7 @@ class DraftPolicy:
 
 
 class CompiledPasses:
-    """The passes of a batch. The sentences of each call are those that are not done."""
+    """Passes over running sentences, which may belong to several batches. A call has those that are not done."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ from knnmt.retrieval.retriever import BatchRetrieval
 _MAX_DRAFT = 15  # tokens of a sentence
 _VOTERS = 16  # entries, at most, that vote for the next token
 _ROW_COST = 0.16  # of each drafted token, relative to a pass with one token of one sentence
-_SPEED = 1.4  # the typical speed-up by drafts: what a pass could gain instead
+_SPEED = 1.4  # the typical speed-up by drafts: what the time of a drafted token would gain elsewhere
 _SURELY, _SURER = 0.05, 1.3  # the probability of a token that all entries name: measured on text of several domains
 
 
@@ -109,7 +109,7 @@ class DraftedSearch:
     """Decodes batches that are searched in the same way, one after the other.
 
     Sentences end at different passes, however alike they are. So sentences of the next batch take the places of those
-    that are done.
+    that are done, and a pass may have sentences of several batches.
 
     growing: see `search.search`; for one batch
     """
@@ -125,7 +125,11 @@ class DraftedSearch:
         self._passes: _Passes | None = None
 
     def takes(self, sources: Sequence[Sequence[int]], steps: object) -> bool:
-        """Whether a batch can follow those that were added: a token that is forced at first is forced for all."""
+        """Whether a batch can follow those that were added.
+
+        None can if the first token is forced, because a pass forces it for all sentences at once. A larger batch would
+        have fewer places than sentences.
+        """
         alike = all(batch.steps.same_as(steps) and len(sources) <= len(batch.sources) for batch in self._open)
         return alike and not self._constraints.forces(0)
 
@@ -259,7 +263,10 @@ class _Passes:
 
 @dataclass(frozen=True, slots=True)
 class _OnePass:
-    """A pass over all sentences, part by part; `CompiledPasses` does the same in one call. most: positions of drafts"""
+    """A pass over all running sentences, part by part; `CompiledPasses` makes several such passes in one call.
+
+    most: up to which position tokens are drafted
+    """
 
     engine: EngineInTurn
     config: DecodingConfig

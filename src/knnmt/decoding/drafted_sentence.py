@@ -11,7 +11,7 @@ from math import isfinite
 class DraftedSentence:
     """A sentence that is being translated.
 
-    source: its number among the sources
+    source: its number among the sources of its batch
     last: the decoder's next input
     drafted: as in `Hypothesis`
     """
@@ -33,7 +33,7 @@ class DraftedSentence:
         """Take the tokens of a pass up to the first that was not drafted. Return how many turns were used.
 
         gains: what each adds to the score
-        tokens (turns,): the choice after each of the draft's
+        tokens (turns,): the choice after the last token, and after each drafted one
         """
         for turn, (gain, token) in enumerate(zip(gains, tokens, strict=True)):
             if not isfinite(gain):

@@ -113,7 +113,7 @@ class RecordedDrafting:
         chosen: Future[Chosen] | None = None,
         found: Found = unheard,
     ) -> None:
-        """Add a batch. chosen: what `retrieval` will choose; found: see `search`"""
+        """Add a batch. chosen: what `retrieval` will choose; found: see `search.search`"""
         batch = Batch(sources, retrieval, chosen, found, [None] * len(sources))
         self._open.append(batch)
         self._queue.append(batch)

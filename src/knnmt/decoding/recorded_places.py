@@ -64,7 +64,7 @@ class Places:
 
     @property
     def hopes(self) -> npt.NDArray[np.float32]:
-        """(running,), λ where each sentence is expected to be: the device is one step ahead of the host."""
+        """(running,), the λ that is expected for each sentence, because the device is one step ahead of the host."""
         return np.maximum(self._chances, self._usual)[self._runs]
 
     def likely_end(self, turns: int) -> bool:

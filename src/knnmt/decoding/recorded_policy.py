@@ -18,7 +18,7 @@ _LIKELY = 0.35  # the chance that a step ends a sentence above which the host wa
 def turns_for(chances: npt.NDArray[np.floating], size: int) -> int:
     """How many tokens of a sentence make a step of so many sentences worth most.
 
-    chances: (sentences,), λ where each sentence that is not done is expected to be, 0 where nothing is drafted
+    chances: (sentences,), the expected λ of each sentence that is not done, 0 if nothing is drafted
     """
     drafting = chances[chances > _MIN_CHANCE]
     first = _RIGHT * len(drafting) + _RIGHT_BY_CHANCE * float(drafting.sum())

@@ -1,8 +1,9 @@
 // What greedy search takes of several steps of a sentence, one after the other, and what it drafts next.
 //
-// A block is a sentence, with one warp; lane t looks at step t, of at most 31, and at token t of the draft, of at most 32. best, tokens and offsets (rows,): the best token
-// after each of the draft's, its log-probability, and what is to be added to that. Steps count up to the first whose token was
-// not drafted, or that ends the sentence. The next draft follows the nearest entry of the last step that has its token.
+// A block is a sentence, with one warp; lane t looks at step t, of at most 31, and at token t of the draft, of at most 32.
+// tokens, best and offsets (rows,): the best token after the last one and after each drafted one, its log-probability, and what
+// is to be added to that. Steps count up to the first whose token was not drafted, or that ends the sentence. The next draft
+// follows the nearest entry of the last step that has its token.
 //
 // numbers: how many steps and neighbours, how long drafts and rows of `chosen` are, the most tokens of a sentence, the token
 // that ends it, the one that is forced at its end or -1, the vocabulary, how many numbers one of the two `chosen` has.
