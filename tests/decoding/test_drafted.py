@@ -320,6 +320,47 @@ def test_sentences_of_the_next_batches_take_free_places(
 
 
 @needs_compiled
+@pytest.mark.parametrize("seed", range(12))
+def test_sentences_that_end_together_leave_no_place_behind(
+    seed: int, halves: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All places may become free at once while a batch has begun or not."""
+    random = np.random.default_rng(seed)
+    retrieval = Retrieval(OpenStore(Datastore.build(tmp_path / "s", some_pairs(25), halves)), CONFIG)
+    [source] = halves.tokenizer.encode_sources(["Satz 3 ja"])
+    sizes = [3, 3, 2, 2, 1]
+    lengths = {number: random.integers(1, 4, size).tolist() for number, size in enumerate(sizes)}
+    counted = Statistics()
+    batches = [BatchRetrieval([retrieval] * size, counted) for size in sizes]
+    number_of = {id(batch): number for number, batch in enumerate(batches)}
+    whose: dict[int, int] = {}
+    take_next = drafted.DraftedSearch._next
+
+    def noting(self: drafted.DraftedSearch, batch: Any) -> Any:
+        found = take_next(self, batch)
+        whose[id(found[1])] = number_of[id(batch.retrieval)]
+        return found
+
+    def run(self: Any, running: Sequence[Any]) -> None:
+        assert len(running) == len(self._state.lengths) == len(self._steps._own._at)
+        for each in running:
+            number = whose[id(each)]
+            each.generated.append(100 * number + each.source)
+            each.drafted.append(False)
+            each.ended = len(each.generated) == lengths[number][each.source]
+
+    monkeypatch.setattr(drafted.DraftedSearch, "_next", noting)
+    monkeypatch.setattr(drafted._Passes, "run", run)
+    asked = [([source] * size, batch) for size, batch in zip(sizes, batches, strict=True)]
+    found = list(search.search_each(halves, asked, replace(halves.generation, beam=1, n_best=1)))
+    expected = [
+        [(100 * number + place,) * length for place, length in enumerate(of_batch)]
+        for number, of_batch in lengths.items()
+    ]
+    assert [[best[0].tokens for best in batch] for batch in found] == expected
+
+
+@needs_compiled
 def test_a_batch_that_fails_fails_after_those_before_it(halves: TransformerEngine, tmp_path: Path) -> None:
     retrieval = Retrieval(OpenStore(Datastore.build(tmp_path / "s", some_pairs(25), halves)), CONFIG)
     sources = halves.tokenizer.encode_sources(TEXTS)

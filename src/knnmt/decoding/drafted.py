@@ -206,8 +206,8 @@ class DraftedSearch:
         for place in free:
             batch, sentence = self._running[place]
             batch.end(sentence, self._config.length_penalty)
-        if len(free) == len(self._running):
-            self._running = []
+        if len(free) == len(self._running) and not (self._queue and self._queue[0].begun):
+            self._running = []  # a whole batch begins next
             return
         while free and self._queue and self._is_sound(batch := self._queue[0]):
             place = free.pop(0)
