@@ -83,11 +83,12 @@ def main() -> None:
         translations = [best[0].tokens for best in found]
         memories = [targets(retrieval.store.snapshot, each, given.segments) for each in sources]
         tokens = sum(map(len, translations))
-        rows = []
+        rows: list[tuple[str, int, int]] = []
         for least in (1, 2, 3):
             for most in (3, 7, 15):
                 each = [followed(*pair, least, most) for pair in zip(translations, memories, strict=True)]
-                rows.append((f"n-grams, n ≥ {least}, at most {most}", *map(sum, zip(*each, strict=True))))
+                passes, drafted = map(sum, zip(*each, strict=True))
+                rows.append((f"n-grams, n ≥ {least}, at most {most}", passes, drafted))
         rows.append(("neighbours", counted.rows - counted.accepted, counted.drafted))
         for name, passes, drafted in rows:
             accepted = (tokens - passes) / max(drafted, 1)
