@@ -285,6 +285,12 @@ def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they
         assert signature.partition("|k:")[2] == whole.partition("|k:")[2]  # the settings are inherited
     assert pruned.entries < reduced.entries
 
+    with pytest.raises(
+        SettingError, match=r"no settings for search by segment\. Tune it .* --segments 4`\); or search the"
+    ):
+        translator.translate("Ja.", datastore=reduced, segments=4)
+    translator.translate("Ja.", datastore=reduced, search="whole")  # one of the remedies
+
     unprepared, _ = reduce(store, tmp_path / "unprepared", 64)
     (unprepared.path / "settings.json").unlink()
     with pytest.raises(SettingError, match=r"settings were not estimated\. Tune it .* or give λ and the temp"):

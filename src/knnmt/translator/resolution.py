@@ -57,6 +57,12 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
             needed = fading or "interpolation_weight" not in given
         needed = needed and calibration.queries == 0
     if needed and own.datastore.manifest.transforms:
+        if segments is not None:
+            raise SettingError(
+                f"{own.datastore.path}: this store was made from another one, and has no settings for search by "
+                f"segment. Tune it (`knnmt tune STORE --dev DEV --segments {segments}`); or search the whole store "
+                f"(`--search whole`); or give λ and the temperature yourself."
+            )
         raise SettingError(
             f"{own.datastore.path}: this store was made from one whose settings were not estimated. Tune it "
             f"(`knnmt tune`); or index the original (`knnmt index`) and make this store from it again; or "
