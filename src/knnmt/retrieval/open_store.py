@@ -186,8 +186,11 @@ class Snapshot:
             else:
                 own = self.source_index.entries_of(found.sentences, entries.said_again)
                 chosen = self.source_index.searched(own, sources)
-            matches = np.where(found.by_one[:, None] >= MATCH, found.sentences[:, :1], -1)
-            return ChosenEntries(chosen, found.coverage(), self.source_index.entries_of(matches))
+            matches = [np.empty(0, np.int64)] * len(sources)
+            if (found.by_one >= MATCH).any():
+                closest = np.where(found.by_one[:, None] >= MATCH, found.sentences[:, :1], -1)
+                matches = self.source_index.entries_of(closest)
+            return ChosenEntries(chosen, found.coverage(), matches)
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """The entries alone."""
