@@ -308,11 +308,12 @@ def test_entries_that_say_the_same_are_searched_once(way: str) -> None:
     [
         ("posting_sentences", 0, 9),
         ("posting_sentences", 1, -1),
+        ("posting_sentences", slice(None), (1 << 31) - 1),
         ("posting_tokens", 0, -5),
         ("posting_tokens", -1, 1 << 30),
     ],
 )
-def test_postings_that_lead_elsewhere_are_refused(way: str, name: str, place: int, value: int) -> None:
+def test_postings_that_lead_elsewhere_are_refused(way: str, name: str, place: int | slice, value: int) -> None:
     whole = segment_of([[1, 2], [2, 3]])
     arrays: dict[str, Array] = {key: array.copy() for key, array in whole.arrays.items()}
     arrays[name][place] = value

@@ -220,9 +220,13 @@ private:
         uint16_t* const names = named_.data();
         while (true) {
             int32_t lowest = INT32_MAX;
+            bool all_read = true;
             for (const Unread& each : unread_)
-                if (each.next < each.end) lowest = std::min(lowest, *each.next);
-            if (lowest == INT32_MAX) return true;
+                if (each.next < each.end) {
+                    lowest = std::min(lowest, *each.next);
+                    all_read = false;
+                }
+            if (all_read) return true;
             if (lowest < 0 || lowest >= part.sentences) return false;
             const uint32_t width = static_cast<uint32_t>(std::min<int64_t>(WINDOW, part.sentences - lowest));
             const uint8_t* passed_over = part.passed_over ? part.passed_over + lowest : nullptr;
