@@ -10,8 +10,7 @@ the memory knows the text.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -26,6 +25,7 @@ from knnmt.decoding.compiled_passes import CompiledPasses, DraftPolicy
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_tokens
 from knnmt.decoding.drafted_sentence import DraftedSentence
+from knnmt.decoding.following_batches import FollowingBatch, FollowingBatches
 from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.engine.compiled_ahead import EngineAhead
@@ -68,25 +68,11 @@ def drafted_search(
 
 
 @dataclass(slots=True, eq=False)
-class _Batch:
-    """A batch that was asked for.
+class _Batch(FollowingBatch):
+    """A batch that was asked for. state: of all sentences before their first pass, None until they are encoded"""
 
-    results: of each sentence, None until it is done
-    state: of all sentences before their first pass, None until they are encoded
-    begun: how many of them are decoded already
-    """
-
-    sources: Sequence[Sequence[int]]
-    retrieval: BatchRetrieval
     steps: CompiledSteps
-    found: Found
-    results: list[list[Hypothesis] | None]
     state: StateInTurn | None = None
-    begun: int = 0
-
-    @property
-    def done(self) -> bool:
-        return None not in self.results
 
     def encode(self, engine: EngineInTurn) -> StateInTurn:
         if self.state is None:
@@ -105,7 +91,7 @@ class _Batch:
         self.results[sentence.source] = found
 
 
-class DraftedSearch:
+class DraftedSearch(FollowingBatches[_Batch]):
     """Decodes batches that are searched in the same way, one after the other.
 
     Sentences end at different passes, however alike they are. So sentences of the next batch take the places of those
@@ -115,12 +101,11 @@ class DraftedSearch:
     """
 
     def __init__(self, engine: EngineInTurn, config: DecodingConfig, growing: Growing | None = None) -> None:
+        super().__init__()
         self._engine, self._config, self._growing = engine, config, growing
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._drafting = Drafting(voters=_VOTERS, most=_MAX_DRAFT, end=engine.special_tokens.end)
         self._most = min(config.max_tokens, engine.max_positions)
-        self._open: deque[_Batch] = deque()
-        self._queue: deque[_Batch] = deque()
         self._running: list[tuple[_Batch, DraftedSentence]] = []
         self._passes: _Passes | None = None
 
@@ -141,20 +126,9 @@ class DraftedSearch:
         found: Found = unheard,
     ) -> None:
         """Add a batch. steps: of the retrieval; found: see `search.search`"""
-        batch = _Batch(sources, retrieval, steps, found, [None] * len(sources))
-        self._open.append(batch)
-        self._queue.append(batch)
+        self._append(_Batch(sources, retrieval, found, steps))
 
-    def advance(self) -> list[list[list[Hypothesis]]]:
-        """Decode until the last batch is next; returns the batches that are done, in order."""
-        return self._decode(lambda: len(self._queue) <= 1)
-
-    def finish(self) -> Iterator[list[list[Hypothesis]]]:
-        """Decode the rest; yields one batch after the other."""
-        while self._open:
-            yield from self._decode(lambda: self._open[0].done)
-
-    def _decode(self, enough: Callable[[], bool]) -> list[list[list[Hypothesis]]]:
+    def _decode(self, enough: Callable[[], bool]) -> None:
         with torch.inference_mode():
             while not enough():
                 if not self._running:
@@ -167,10 +141,6 @@ class DraftedSearch:
                     self._close()
                     if self._growing is not None:
                         self._growing(partial(_leading, [each for _, each in self._running]))
-        done = []
-        while self._open and self._open[0].done:
-            done.append([each or [] for each in self._open.popleft().results])
-        return done
 
     def _begin(self) -> None:
         """Begin with all sentences of the next batch."""

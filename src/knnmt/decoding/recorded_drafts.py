@@ -26,6 +26,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.decoding import recorded_turns
 from knnmt.decoding.arena import Arena, Recorded, Sent, borrow, give_back, size_for
 from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.following_batches import FollowingBatches
 from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
 from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, load_sources
 from knnmt.decoding.recorded_places import Places
@@ -78,7 +79,7 @@ class _Step:
     turns: int
 
 
-class RecordedDrafting:
+class RecordedDrafting(FollowingBatches[Batch]):
     """Decodes batches that are searched in the same way, one after the other.
 
     recorded: the retrieval of the first batch, in which each sentence has its own segments
@@ -88,13 +89,12 @@ class RecordedDrafting:
     def __init__(
         self, engine: RecordingEngine, config: DecodingConfig, recorded: RecordedRetrieval, begun: Begun = unnoticed
     ) -> None:
+        super().__init__()
         self._engine, self._config, self._recorded, self._begun = engine, config, recorded, begun
         self._forced = Constraints(config, engine.special_tokens.end, engine.device).at(0)[0]
         rules = (config.max_tokens, config.min_tokens, config.forced_last_token, config.suppressed_tokens)
         self._told = engine.special_tokens, rules
         self._alike = object()
-        self._open: deque[Batch] = deque()
-        self._queue: deque[Batch] = deque()
         self._arena: Arena | None = None
         self._places = Places(0, config, engine.special_tokens.end)
         self._waiting: _Waiting | None = None
@@ -114,41 +114,30 @@ class RecordedDrafting:
         found: Found = unheard,
     ) -> None:
         """Add a batch. chosen: what `retrieval` will choose; found: see `search.search`"""
-        batch = Batch(sources, retrieval, chosen, found, [None] * len(sources))
-        self._open.append(batch)
-        self._queue.append(batch)
-
-    def advance(self) -> list[list[list[Hypothesis]]]:
-        """Decode until the last batch is next; returns the batches that are done, in order."""
-        return self._decode(lambda: len(self._queue) <= 1)
+        self._append(Batch(sources, retrieval, found, chosen))
 
     def finish(self) -> Iterator[list[list[Hypothesis]]]:
         """Decode the rest; yields one batch after the other."""
-        while self._open:
-            yield from self._decode(lambda: self._open[0].done)
+        yield from super().finish()
         if self._arena is not None:
             give_back(self._engine, self._arena)
 
-    def _decode(self, enough: Callable[[], bool]) -> list[list[list[Hypothesis]]]:
-        """Decode until it is enough, or the rest must wait for batches that have failed."""
-        if not enough():
-            arena = self._begin()
-            # Recordings of the same rules have the same object in their keys, because it is compared faster than rules.
-            self._alike = arena.kept(("rules", *self._told), object)
-            with torch.inference_mode(), arena.on_stream():
-                while not enough():
-                    self._admit()
-                    if not self._places.running:
-                        self._under_way.clear()
-                        if self._open[0].done:
-                            break  # before the choice of the next one fails
-                        self._stage()
-                        continue
-                    self._go_on()
-        done = []
-        while self._open and self._open[0].done:
-            done.append([each or [] for each in self._open.popleft().results])
-        return done
+    def _decode(self, enough: Callable[[], bool]) -> None:
+        if enough():
+            return
+        arena = self._begin()
+        # Recordings of the same rules have the same object in their keys, because it is compared faster than rules.
+        self._alike = arena.kept(("rules", *self._told), object)
+        with torch.inference_mode(), arena.on_stream():
+            while not enough():
+                self._admit()
+                if not self._places.running:
+                    self._under_way.clear()
+                    if self._open[0].done:
+                        break  # before the choice of the next one fails
+                    self._stage()
+                    continue
+                self._go_on()
 
     def _begin(self) -> Arena:
         """The arena, at first with blanks only."""

@@ -7,30 +7,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from knnmt.datastore.arrays import Array
-from knnmt.decoding.hypothesis import Found, Hypothesis
+from knnmt.decoding.following_batches import FollowingBatch
+from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.retrieval.open_store import Chosen
-from knnmt.retrieval.retriever import BatchRetrieval
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
-    """A batch that was asked for.
+class Batch(FollowingBatch):
+    """A batch that was asked for. chosen: the choice of its segments, if it was begun elsewhere"""
 
-    chosen: the choice of its segments, if it was begun elsewhere
-    begun: how many of its sentences are decoded already, or wait on the device
-    results: of each sentence, None until it is done
-    """
-
-    sources: Sequence[Sequence[int]]
-    retrieval: BatchRetrieval
     chosen: Future[Chosen] | None
-    found: Found
-    results: list[list[Hypothesis] | None]
-    begun: int = 0
-
-    @property
-    def done(self) -> bool:
-        return None not in self.results
 
     @property
     def ready(self) -> bool:
