@@ -2,8 +2,8 @@
 
 The cost of search by segment does not grow with the store, and it needs no index. So of the kinds that lose hardly more
 than the best one, the one with the fewest entries is chosen. Each is judged with its own k, T and λ. A small
-store has no choice: segments lost BLEU in stores of 1,000 and 4,000 pairs (docs/results/segments.md), also where their
-loss was the better one, and searching such a store as a whole costs little.
+store is always searched as a whole: this costs little, and segments lost BLEU in stores of 1,000 and 4,000 pairs, even
+where their loss was lower (docs/results/segments.md).
 """
 
 from __future__ import annotations
