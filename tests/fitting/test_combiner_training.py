@@ -31,7 +31,7 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.retrieval.step import SentenceSoFar, Step
 from knnmt.retrieval.trained.networks import NETWORKS
-from knnmt.retrieval.trained.seen import SeenInStep
+from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
 
 CONFIG = RetrievalConfig(4, 0.5, 3.0)
 
@@ -136,21 +136,42 @@ def test_noise_of_robust(rows: CombinerRows) -> None:
     few = rows.first(4)
     none_right = ~few.matches.any(1)
     assert 0 < int(none_right.sum()) < len(few)
-    told = disturbed(few, 1.0)
+    told = disturbed(few, 32, 1.0)
     assert bool(told.matches.any(1).all())
     assert torch.equal(told.tokens[none_right, 0], few.targets[none_right])
     assert torch.equal(told.tokens[none_right, 1:], few.tokens[none_right, :-1])
     assert torch.equal(told.said_here[none_right, 0], few.base[none_right])
     assert told.distances_sq[none_right, 0].tolist() == pytest.approx([KEY_NOISE**2 * 32] * int(none_right.sum()))
-    calm = disturbed(few, 0.0)
+    calm = disturbed(few, 32, 0.0)
     assert torch.equal(calm.tokens, few.tokens)
+    for some in (few, told, calm):
+        assert torch.equal(some.distinct, distinct_counts(some.tokens, some.distances_sq.isinf()))
     # Noise on keys, made slowly, is as far from them on average and by its spread.
     place = int(few.distances_sq[:, 3].argmax())
     query, key = few.queries[place], few.keys[place, 3]
     slow = torch.stack([(query - key - KEY_NOISE * torch.randn(32)).square().sum() for _ in range(4000)])
-    fast = torch.stack([disturbed(few[torch.tensor([place])], 0.0).distances_sq[0, 3] for _ in range(4000)])
+    fast = torch.stack([disturbed(few[torch.tensor([place])], 32, 0.0).distances_sq[0, 3] for _ in range(4000)])
     assert float(fast.mean()) == pytest.approx(float(slow.mean()), rel=0.002)
     assert float(fast.std()) == pytest.approx(float(slow.std()), rel=0.1)
+
+
+def test_noise_makes_nothing_of_missing_neighbours(rows: CombinerRows) -> None:
+    few = rows.first(4)
+    missing = torch.zeros_like(few.tokens, dtype=torch.bool)
+    missing[::3, 2:] = True
+    tokens = few.tokens.masked_fill(missing, -1)
+    few = replace(
+        few,
+        distances_sq=few.distances_sq.masked_fill(missing, math.inf),
+        tokens=tokens,
+        distinct=distinct_counts(tokens, missing),
+    )
+    torch.manual_seed(0)
+    for _ in range(20):
+        noisy = disturbed(few, 32, 0.5)
+        assert not bool(noisy.distances_sq.isnan().any())
+        assert torch.equal(noisy.distances_sq.isinf(), noisy.tokens == -1)
+        assert torch.equal(noisy.distinct, distinct_counts(noisy.tokens, noisy.distances_sq.isinf()))
 
 
 def test_other_methods_are_named() -> None:

@@ -22,7 +22,7 @@ from knnmt.index.entries import Entries
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import SentenceSoFar
-from knnmt.retrieval.trained.seen import LEAST, best_of
+from knnmt.retrieval.trained.seen import LEAST, best_of, distinct_counts
 
 _ROWS = 512
 
@@ -40,6 +40,7 @@ class CombinerRows:
 
     distances_sq: Tensor
     tokens: Tensor
+    distinct: Tensor
     ids: Tensor
     both_counts: LogCounts
     use_counts: bool
@@ -98,6 +99,10 @@ class CombinerRows:
         fewer = {name: getattr(self, name)[:, :k] for name in _OF_NEIGHBOURS}
         return replace(self, **fewer, both_counts=(counts, repeats))
 
+    def without_keys(self) -> CombinerRows:
+        """The same without what only a network needs that sees keys: at every update these would be most of a copy."""
+        return replace(self, queries=self.queries[:, :0], ids=self.ids[:, :0])
+
     def with_keys_on(self, device: torch.device) -> CombinerRows:
         """The same on a device, with all keys there, for a network that needs them at every update."""
         ids, places = torch.unique(self.ids.clamp(min=0), return_inverse=True)
@@ -113,7 +118,7 @@ class CombinerRows:
 
 
 _OF_ROWS = ("queries", "best", "targets", "base", "sentences", "far", "steps")
-_OF_NEIGHBOURS = ("distances_sq", "tokens", "ids", "said_there", "said_here")
+_OF_NEIGHBOURS = ("distances_sq", "tokens", "distinct", "ids", "said_there", "said_here")
 
 
 def collect_rows(
@@ -154,7 +159,7 @@ def collect_rows(
     found = searched(engine, opened, passed, segments, k, done)
     near = found.neighbours
     known = near.tokens.clamp(min=0)
-    here, best, base = [], [], []
+    here, best, base, distinct = [], [], [], []
     with torch.inference_mode():
         for start in range(0, rows, _ROWS):
             some = slice(start, start + _ROWS)
@@ -162,12 +167,14 @@ def collect_rows(
             here.append(scores.gather(1, known[some]).clamp(min=LEAST))
             base.append(scores.gather(1, forced.targets[some, None])[:, 0])
             best.append(best_of(scores))
+            distinct.append(distinct_counts(near.tokens[some], near.ids[some] < 0))
     entries = opened.snapshot.index.entries
     sentence = so_far(near.distances_sq[:, 0].sqrt(), forced.sentences)
     there = entries.log_probabilities_of(near.ids.clamp(min=0)).masked_fill(near.ids < 0, 0).clamp(min=LEAST)
     return CombinerRows(
         distances_sq=near.distances_sq,
         tokens=near.tokens,
+        distinct=torch.cat(distinct).clone(),
         ids=near.ids,
         both_counts=found.log_counts,
         use_counts=use_counts,

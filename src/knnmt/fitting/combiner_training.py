@@ -117,6 +117,8 @@ def train_combiner(
         if network.sees_keys:  # these are large enough for a GPU to pay
             near, judging = (each.with_keys_on(opened.device) for each in (near, judging))
             network.to(opened.device)
+        else:
+            near, judging = near.without_keys(), judging.without_keys()
         best = _fit(network, near, judging, config, hear)
         network.cpu()
     record = CombinerRecord(
@@ -160,7 +162,7 @@ def _fit(
         )
         seen = training[rows]
         if isinstance(network, Robust):
-            seen = disturbed(seen, math.exp(-update / network.noise_updates))
+            seen = disturbed(seen, network.dim, math.exp(-update / network.noise_updates))
         loss = combiner_losses(network, seen).mean()
         adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -199,16 +201,16 @@ def trained_loss(network: CombinerNetwork, rows: CombinerRows) -> float:
         return float(torch.cat([combiner_losses(network, rows[some]).double() for some in parts]).mean())
 
 
-def disturbed(rows: CombinerRows, probability: float) -> CombinerRows:
-    """Rows with noise, for the training of Robust kNN-MT.
+def disturbed(rows: CombinerRows, dim: int, probability: float) -> CombinerRows:
+    """Rows with noise, for the training of Robust kNN-MT. dim: of keys
 
     Keys get noise: their distances change by its length and by its component away from the query. If no neighbour has
     the text's token, then with this probability the query itself, with noise, becomes a neighbour with that token.
     """
-    size, dim = rows.distances_sq.shape, rows.queries.shape[1]
-    distances_sq = rows.distances_sq
+    size, distances_sq = rows.distances_sq.shape, rows.distances_sq
     away = 2 * KEY_NOISE * distances_sq.sqrt() * torch.randn(size)
-    distances_sq = (distances_sq + away + KEY_NOISE**2 * dim).clamp(min=0)
+    noisy = (distances_sq + away + KEY_NOISE**2 * dim).clamp(min=0)
+    distances_sq = torch.where(distances_sq.isinf(), distances_sq, noisy)
     told = ~rows.matches.any(1) & (torch.rand(size[0]) < probability)
     if not bool(told.any()):
         return replace(rows, distances_sq=distances_sq)
@@ -222,6 +224,7 @@ def disturbed(rows: CombinerRows, probability: float) -> CombinerRows:
         rows,
         distances_sq=led_by(torch.full((size[0],), KEY_NOISE**2 * dim), distances_sq),
         tokens=led_by(rows.targets, rows.tokens),
+        distinct=led_by(nothing, rows.distinct) + told[:, None],  # none of the others has that token
         both_counts=(counts, repeats),
         said_there=led_by(rows.base, rows.said_there),
         said_here=led_by(rows.base, rows.said_here),

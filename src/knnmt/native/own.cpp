@@ -261,7 +261,7 @@ bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t
         const OwnEntries& own = sentences[number];
         const int64_t first = number * width;
         if (!knnmt_mix(&mixing->mixture, 1, width, mixing->k, own.count, mixing->vocabulary, stride, found_sq + first * k,
-                       found + first * k, own.values, own.counts, sums + number, steps + number, scores + first * stride,
+                       found + first * k, own.values, own.counts, own.said, sums + number, steps + number, scores + first * stride,
                        offsets + first))
             sound = false;
     });
@@ -304,7 +304,7 @@ bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences,
             sums[row] = turn ? sums[row - 1] : before_sums[number];
             steps[row] = turn ? steps[row - 1] : before_steps[number];
             if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, own.count, mixing->vocabulary, stride, found_sq + row * k,
-                           places + row * k, own.values, own.counts, sums + row, steps + row, scores + row * stride,
+                           places + row * k, own.values, own.counts, own.said, sums + row, steps + row, scores + row * stride,
                            offsets + row))
                 return false;
         }

@@ -15,6 +15,7 @@ struct OwnEntries {
     const int64_t* ids;           // (count,)
     const int32_t* values;        // (count,), the token of each
     const float* counts;          // (count,), how many entries each stands for, or null
+    const float* said;            // (count,), the model's own log-probability of each, for a network; or null
     // What knnmt_own_prepare writes, all for whole panels: the keys in int8, each with a scale, as products.h has them.
     int8_t* panels;
     float* bias;                  // minus half of each squared length

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,37 @@ float sameness(float distance_sq, float same_distance) {
 float log_add(float a, float b) {
     const float larger = std::max(a, b), smaller = std::min(a, b);
     return larger == -std::numeric_limits<float>::infinity() ? larger : larger + std::log1p(std::exp(smaller - larger));
+}
+
+// What the neighbours of a row weigh, (count,), and log λ, both by distance alone. mean, known: of the sentence's distances so far
+float weigh_by_distance(const Mixture& mixture, const float* near_sq, const int64_t* near, int32_t count, const float* counts,
+                        float mean, float known, float* weights) {
+    const float distance = std::sqrt(near_sq[0]);
+    float log_lambda = std::log(mixture.weight);
+    if (mixture.fades) {
+        log_lambda += log_sigmoid((mixture.scale - distance) / mixture.width) +
+                      log_sigmoid((mixture.sentence_scale - mean) / mixture.sentence_width) +
+                      std::log1p(-std::min(distance / mixture.scale, 1.0f) / (known + 1));
+        log_lambda = log_add(log_lambda, std::log1p(-std::exp(log_lambda)) +
+                                             std::log(SAME_WEIGHT * sameness(near_sq[0], mixture.same_distance)));
+    }
+    for (int32_t i = 0; i < count; ++i) {
+        weights[i] = std::exp((near_sq[0] - near_sq[i]) / mixture.temperature);
+        if (mixture.fades) weights[i] *= std::exp(LOG_ADVANTAGE * sameness(near_sq[i], mixture.same_distance));
+        if (counts) weights[i] *= counts[near[i]];
+    }
+    return log_lambda;
+}
+
+// The same by a network. row: the rest of what it sees
+float weigh_by_network(const Network& network, const float* near_sq, const int64_t* near, const int32_t* tokens, int32_t count,
+                       const float* counts, const float* said, const OfRow& row, float* weights) {
+    float counted[MOST_SEEN], said_there[MOST_SEEN];
+    for (int32_t i = 0; i < count; ++i) {
+        said_there[i] = said[near[i]];
+        if (counts) counted[i] = counts[near[i]];
+    }
+    return weigh_by_network(network, {count, near_sq, tokens, said_there, counts ? counted : nullptr, row}, weights);
 }
 
 }  // namespace
@@ -112,7 +144,7 @@ void knnmt_cache_keep(const Cache* cache, int32_t count, int32_t rows_each, cons
 
 bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t k, int64_t entries, int64_t vocabulary,
                int64_t stride, const float* distances_sq, const int64_t* ids, const int32_t* values,
-               const float* counts, float* sums, float* steps, float* scores, float* offsets) {
+               const float* counts, const float* said, float* sums, float* steps, float* scores, float* offsets) {
     constexpr float MOST = 1 - 0x1p-24f;  // the largest λ below 1
     for (int64_t i = 0; i < static_cast<int64_t>(sentences) * width * k; ++i)
         if (ids[i] >= 0 && (ids[i] >= entries || values[ids[i]] < 0 || values[ids[i]] >= vocabulary)) return false;
@@ -135,34 +167,27 @@ bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
             const int64_t* near = ids + row * k;
             offsets[row] = 0;
             if (!found_some(near_sq[0], near[0])) continue;
-            const float distance = std::sqrt(near_sq[0]);
-            float log_lambda = std::log(mixture->weight);
-            if (mixture->fades) {
-                log_lambda += log_sigmoid((mixture->scale - distance) / mixture->width) +
-                              log_sigmoid((mixture->sentence_scale - mean) / mixture->sentence_width) +
-                              std::log1p(-std::min(distance / mixture->scale, 1.0f) / (std::max(steps[sentence], 1.0f) + 1));
-                log_lambda = log_add(log_lambda, std::log1p(-std::exp(log_lambda)) +
-                                                     std::log(SAME_WEIGHT * sameness(near_sq[0], mixture->same_distance)));
-            }
+            int32_t tokens[256], count = 0;
+            for (; count < k && near[count] >= 0; ++count) tokens[count] = values[near[count]];
+            const float known = std::max(steps[sentence], 1.0f);
+            float weights[256], log_lambda;
+            if (mixture->network)
+                log_lambda = weigh_by_network(*mixture->network, near_sq, near, tokens, count, counts, said,
+                                              {scores + row * stride, vocabulary, mean, known}, weights);
+            else
+                log_lambda = weigh_by_distance(*mixture, near_sq, near, count, counts, mean, known, weights);
             const float lambda = std::min(std::exp(log_lambda), MOST);
             offsets[row] = std::log1p(-lambda);
             if (!(log_lambda > -std::numeric_limits<float>::infinity())) continue;
-            float weights[256], total = 0;
-            int32_t count = 0;
-            for (; count < k && near[count] >= 0; ++count) {
-                weights[count] = std::exp((near_sq[0] - near_sq[count]) / mixture->temperature);
-                if (mixture->fades) weights[count] *= std::exp(LOG_ADVANTAGE * sameness(near_sq[count], mixture->same_distance));
-                if (counts) weights[count] *= counts[near[count]];
-                total += weights[count];
-            }
+            const float total = std::accumulate(weights, weights + count, 0.0f);
             // As logarithms: a λ too small for a float32 still says which of two impossible tokens is the likelier.
             const float log_share = log_lambda - offsets[row] - std::log(total);
             for (int32_t i = 0; i < count; ++i) {
-                const int32_t token = values[near[i]];
+                const int32_t token = tokens[i];
                 float weight = 0;
                 bool earlier = false;
                 for (int32_t j = 0; j < count; ++j)
-                    if (values[near[j]] == token) {
+                    if (tokens[j] == token) {
                         earlier |= j < i;
                         weight += weights[j];
                     }

@@ -1,7 +1,7 @@
 """The steps of a batch in compiled code: cache, search, and equations 2 and 3 in two calls per step besides the search.
 
-It serves the usual case: every sentence has the same store and settings, on the CPU, without a gate, a custom combiner
-or evidence (`retriever.steps_for`). It finds the same as `plain.PlainSteps`.
+It serves the usual case: every sentence has the same store and settings, on the CPU, without a gate or evidence; with
+λ fixed or fading, or a trained combiner that is compiled, too (`retriever.steps_for`). It finds the same as `plain.PlainSteps`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
 from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.step import Combiner
+from knnmt.retrieval.trained.compiled import CompiledNetwork
 
 _MAX_NEIGHBOURS = 256  # as in step.cpp
 
@@ -46,6 +48,7 @@ class _Mixture(ctypes.Structure):
         ("weight", ctypes.c_float),
         ("fades", ctypes.c_int32),
         *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width", "same_distance")),
+        ("network", ctypes.c_void_p),
     )
 
 
@@ -67,9 +70,16 @@ class CompiledSteps:
     """The retrieval of a batch, step by step."""
 
     def __init__(
-        self, native: Any, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
+        self,
+        native: Any,
+        store: Snapshot,
+        config: RetrievalConfig,
+        sentences: int,
+        statistics: Statistics,
+        network: CompiledNetwork | None = None,
     ) -> None:
         self._native = native
+        self._network = network
         self._store = store
         self._config = config
         self._statistics = statistics
@@ -81,6 +91,8 @@ class CompiledSteps:
         self._mixture = _Mixture(
             config.temperature, config.interpolation_weight, config.fades, *of_fading, store.same_distance
         )
+        if network is not None:
+            self._mixture.network = network.address
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
@@ -92,20 +104,27 @@ class CompiledSteps:
 
     @classmethod
     def of(
-        cls, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
+        cls,
+        store: Snapshot,
+        config: RetrievalConfig,
+        sentences: int,
+        statistics: Statistics,
+        combiner: Combiner | None = None,
     ) -> CompiledSteps | None:
         """Steps with this store. None if compiled code is not built or the store is not on the CPU, for too many
-        neighbours, for segments with keys in float32, and for a cache that compares whole states or counts borrowed
-        searches.
+        neighbours, for segments with keys in float32, for a cache that compares whole states or counts borrowed
+        searches, and for a combiner that is not compiled.
         """
-        native = library()
+        native, network = library(), CompiledNetwork.of(combiner)
+        if combiner is not None and network is None:
+            return None
         if config.segments is not None and store.index.entries.key_dtype != torch.float16:
             return None
         if native is None or store.device.type != "cpu" or config.k > _MAX_NEIGHBOURS:
             return None
         if config.cache is not None and (statistics.borrowed_distances is not None or config.cache.whole_states):
             return None
-        return cls(native, store, config, sentences, statistics)
+        return cls(native, store, config, sentences, statistics, network)
 
     def begin(
         self,
@@ -117,7 +136,8 @@ class CompiledSteps:
         if chosen[0] is not None:
             with timing.stage("segments"):
                 entries = self._store.index.entries
-                self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts)
+                scored = self._network is not None
+                self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts, scored)
                 self._own_mixing = _OwnMixing(self._mixture, self._k)
                 self._matches = [entries.values_of(torch.from_numpy(ids)).tolist() for ids in chosen[0].matches]
 
@@ -145,6 +165,7 @@ class CompiledSteps:
         else:
             distances_sq, ids = self._cache.search(self._store, queries, statistics, first)
         values, counts = self._store.values, self._store.all_counts(self._use_counts)
+        said = None if self._network is None else self._store.own_log_probabilities
         sound = self._native.knnmt_mix(
             ctypes.byref(self._mixture),
             sentences,
@@ -152,7 +173,7 @@ class CompiledSteps:
             self._k,
             *(ctypes.c_int64(each) for each in (len(values), scores.shape[1], scores.stride(0))),
             *(_at(each) for each in (distances_sq, ids, values)),
-            None if counts is None else _at(counts),
+            *(None if each is None else _at(each) for each in (counts, said)),
             *(_at(each) for each in (self._sums, self._steps, scores, offsets)),
         )
         return self._sound(sound, scores, offsets)
@@ -241,6 +262,7 @@ class CompiledSteps:
         if not isinstance(other, CompiledSteps):
             return False
         alike = self._store is other._store and self._config == other._config
+        alike = alike and CompiledNetwork.same(self._network, other._network)
         return alike and self._statistics is other._statistics
 
     def replace(self, place: int, other: CompiledSteps, sentence: int) -> None:

@@ -135,6 +135,12 @@ class Snapshot:
         return self.index.entries.values.to(self.device)
 
     @cached_property
+    def own_log_probabilities(self) -> Tensor:
+        """(entries,) float32 on the CPU, the model's own log-probabilities of all entries in one place."""
+        entries = self.index.entries
+        return entries.log_probabilities_of(torch.arange(entries.entries))
+
+    @cached_property
     def merged_counts(self) -> Tensor | None:
         """(entries,), how many entries each stands for: repeats of it, and entries that pruning merged with it."""
         return self._here(self.index.entries.counts)

@@ -26,7 +26,7 @@ class _Own(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("count", "dimensions")),
         *(
             (name, ctypes.c_void_p)
-            for name in ("keys", "ids", "values", "counts", "panels", "bias", "scales", "starts", "lost")
+            for name in ("keys", "ids", "values", "counts", "said", "panels", "bias", "scales", "starts", "lost")
         ),
         *((name, ctypes.c_float) for name in ("most_lost", "longest")),
     )
@@ -52,19 +52,23 @@ class CompiledOwnEntries:
     held_keys: how many keys are held; a key that sentences share counts once
     """
 
-    def __init__(self, native: Any, entries: Entries, chosen: Sequence[Array], merged: bool = False) -> None:
-        """chosen: the entry ids of each sentence, ascending; merged: also count entries that pruning merged"""
+    def __init__(
+        self, native: Any, entries: Entries, chosen: Sequence[Array], merged: bool = False, scored: bool = False
+    ) -> None:
+        """chosen: the entry ids of each sentence, ascending; merged: also count entries that pruning merged; scored:
+        also hold the model's own log-probabilities of the entries
+        """
         self._native = native
         self._dim = entries.dim
         self._entries = entries  # whose memory maps are read at every step
         self._others: list[CompiledOwnEntries | None] = [None] * len(chosen)  # whose memory sentences refer to
         distinct = {id(ids): ids for ids in chosen}
-        bias = self._hold(list(distinct.values()), merged)
+        bias = self._hold(list(distinct.values()), merged, scored)
         entries.require_sound(bias)  # of squared lengths: infinity and NaN cannot be sorted
         places = {each: place for place, each in enumerate(distinct)}
         self._put([self._at[places[id(ids)]] for ids in chosen])
 
-    def _hold(self, chosen: Sequence[Array], merged: bool) -> Tensor:
+    def _hold(self, chosen: Sequence[Array], merged: bool, scored: bool) -> Tensor:
         """Hold keys in int8, in one block of memory for all sentences; returns minus half of their squared lengths."""
         panel = self._native.knnmt_panel()
         wholes = [-(-len(ids) // panel) * panel for ids in chosen]
@@ -73,15 +77,16 @@ class CompiledOwnEntries:
         ids = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *chosen]))
         keys, values = self._entries.addresses(ids), self._entries.values_of(ids)
         counts = self._entries.counts_of(ids, merged)
+        said = self._entries.log_probabilities_of(ids) if scored else None
         codes = torch.empty((every, stride), dtype=torch.int8)
         bias, scales, starts, lost = numbers = torch.empty((4, every))
-        self._kept = (ids, keys, values, counts, codes, numbers)
+        self._kept = (ids, keys, values, counts, said, codes, numbers)
         self.held_keys = len(ids)
         self._at = (_Own * len(chosen))()
         first = 0
         for number, (mine, begin) in enumerate(zip(chosen, ends.tolist(), strict=False)):
             at: list[int | None] = [keys.data_ptr() + 8 * first, ids.data_ptr() + 8 * first]
-            at += [values.data_ptr() + 4 * first, None if counts is None else counts.data_ptr() + 4 * first]
+            at += [None if each is None else each.data_ptr() + 4 * first for each in (values, counts, said)]
             of_keys = [each.data_ptr() + 4 * begin for each in (bias, scales, starts, lost)]
             self._at[number] = _Own(len(mine), self._dim, *at, codes.data_ptr() + begin * stride, *of_keys)
             first += len(mine)

@@ -84,16 +84,17 @@ def steps_for(
     """
     if len(groups) == 1 and len(groups[0].sentences) == sentences and evidence is None:
         store, config = groups[0].store, groups[0].config
-        of_ones_own = groups[0].gate is not None or groups[0].combiner is not None
-        if not of_ones_own and config.fast is None and store.size:
-            recordable = config.cache is None  # a cache chooses the rows that search
+        combiner = groups[0].combiner
+        if groups[0].gate is None and config.fast is None and store.size:
+            recordable = config.cache is None and combiner is None  # a cache chooses the rows that search
             if (
                 fixed
                 and recordable
                 and (config.segments is None or can_serve(store.index.entries, config.k, store.device))
             ):
                 return RecordedRetrieval(store, config)
-            if (compiled := CompiledSteps.of(store, config, sentences, statistics)) is not None:
+            compiled = CompiledSteps.of(store, config, sentences, statistics, combiner)
+            if compiled is not None:
                 return compiled
     return PlainSteps(groups, sentences, statistics, evidence)
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from knnmt.config import Fading, check
 from knnmt.retrieval.combiner import log_sentence_fading
-from knnmt.retrieval.trained.seen import BEST, Seen, distinct_counts
+from knnmt.retrieval.trained.seen import BEST, Seen
 
 WIDTH = 32
 _MOST = -1e-6  # log λ at most, so that its logit is finite
@@ -64,9 +64,8 @@ class CombinerNetwork(nn.Module):
         self.scale.copy_(1 / inputs.std(0, correction=0).clamp(min=1e-4))
 
     def _raw(self, seen: Seen) -> Tensor:
-        missing = seen.distances_sq.isinf()
-        distances_sq = torch.where(missing, self.far, seen.distances_sq)
-        return torch.cat([distances_sq, distinct_counts(seen.tokens, missing)], dim=1)
+        distances_sq = torch.where(seen.distances_sq.isinf(), self.far, seen.distances_sq)
+        return torch.cat([distances_sq, seen.distinct], dim=1)
 
     def inputs(self, seen: Seen) -> Tensor:
         """(rows, 2k): distances, and the number of different tokens up to each neighbour."""

@@ -23,6 +23,7 @@ class Seen(Protocol):
 
     distances_sq: (rows, k), infinite if there is no neighbour
     tokens: (rows, k), undefined if there is no neighbour
+    distinct: (rows, k), how many different tokens the neighbours up to each have (`distinct_counts`)
     log_counts: (rows, k), of how many entries each neighbour stands for, or None if each stands for itself
     queries: (rows, d), the states; keys: (rows, k, d), the neighbours' keys, zeros if there is no neighbour
     said_there: (rows, k), the model's log-probability of the neighbour's token at the entry's own state
@@ -35,6 +36,8 @@ class Seen(Protocol):
     def distances_sq(self) -> Tensor: ...
     @property
     def tokens(self) -> Tensor: ...
+    @property
+    def distinct(self) -> Tensor: ...
     @property
     def log_counts(self) -> Tensor | None: ...
     @property
@@ -63,6 +66,10 @@ class SeenInStep:
             neighbours = wider
         self._neighbours = neighbours
         self.distances_sq, self.tokens = neighbours.distances_sq, neighbours.tokens
+
+    @cached_property
+    def distinct(self) -> Tensor:
+        return distinct_counts(self.tokens, self.distances_sq.isinf())
 
     @cached_property
     def log_counts(self) -> Tensor | None:
