@@ -15,6 +15,7 @@ import torch
 from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
+from random_combiners import random_combiner
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -37,6 +38,7 @@ from knnmt.native import library
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
+from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 
@@ -150,6 +152,24 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     counted = (plainly.rows, plainly.searches, plainly.first_rows)
     assert (by_drafts.rows, by_drafts.searches, by_drafts.first_rows) == counted
     assert by_drafts.drafted >= by_drafts.accepted
+
+
+@needs_compiled
+@pytest.mark.parametrize("method", ["robust", "robust-fading"])
+def test_a_trained_combiner_drafts_too(
+    method: str, halves: TransformerEngine, store: Datastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafted, "_ROW_COST", 0.0)
+    sources = halves.tokenizer.encode_sources(TEXTS)
+    config = replace(halves.generation, beam=1, n_best=1, max_tokens=24)
+    opened = OpenStore(store)
+    retrieval = Retrieval(opened, CONFIG, combiner=random_combiner(opened, method, CONFIG.k, 3, CONFIG.segments))
+    plain, _, found, by_drafts = both(halves, sources, config, retrieval)
+    assert_alike(plain, found)
+    assert by_drafts.accepted > 0
+    slow = BatchRetrieval([retrieval] * len(sources))
+    slow._way = PlainSteps(slow.groups, len(sources), slow.statistics, None)
+    assert_alike(greedy_search(halves, sources, config, slow), found)
 
 
 @needs_compiled

@@ -12,10 +12,11 @@ import torch
 from datastore_pairs import some_pairs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from random_combiners import random_combiner
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
-from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.engine.transformer import TransformerEngine
@@ -26,8 +27,6 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
-from knnmt.retrieval.trained.combiner import CombinerRecord, TrainedCombiner
-from knnmt.retrieval.trained.networks import NETWORKS, Robust
 from native_builds import builds_that_run
 
 if library() is None:
@@ -46,25 +45,6 @@ def stores(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) ->
     pruned = prune(plain, path / "pruned", StoreIndex(plain).search, k=5)
     few = Datastore.build(path / "few", some_pairs(1), tiny)
     return [OpenStore(each, exact=True) for each in (plain, again, reduced, pruned, few)]
-
-
-def made(store: OpenStore, method: str, k: int, seed: int, segments: int | None = None) -> TrainedCombiner:
-    """One with random weights, at which λ is neither 0 nor 1."""
-    torch.manual_seed(seed)
-    manifest = store.datastore.manifest
-    network = NETWORKS[method](k, manifest.dim)
-    with torch.no_grad():
-        if isinstance(network, Robust):
-            network.of_model.weight.mul_(0.1)  # of log-probabilities as small as -30
-    network.mean.uniform_(0, 9)
-    network.scale.uniform_(0.05, 0.3)
-    network.far.fill_(60.0)
-    network.temperature.fill_(6.0)
-    network.take_fading(Fading(5.0, 0.8, 6.0, 0.7))
-    record = CombinerRecord(
-        method, k, 6.0, True, segments, manifest.model, manifest.tokenizer, manifest.dim, manifest.transforms, 0, 9, 1, {}
-    )
-    return TrainedCombiner(network, record)
 
 
 def in_pytorch(batch: BatchRetrieval) -> BatchRetrieval:
@@ -128,7 +108,7 @@ def test_compiled_networks_are_those_of_pytorch(
     seed: int,
 ) -> None:
     store = stores[which]
-    combiner = made(store, method, k, seed)
+    combiner = random_combiner(store, method, k, seed)
     retrieval = Retrieval(store, RetrievalConfig(k, 0.5, 6.0, cache=cache), combiner=combiner)
     assert_same_steps(retrieval, sentences, width, spread, seed)
 
@@ -141,7 +121,7 @@ def test_every_build_has_the_same_network(
     """Also a vocabulary that is no multiple of a vector."""
     monkeypatch.setattr(compiled, "library", lambda: load(build))
     store = stores[1]
-    retrieval = Retrieval(store, RetrievalConfig(32, 0.5, 6.0), combiner=made(store, "robust-fading", 32, 5))
+    retrieval = Retrieval(store, RetrievalConfig(32, 0.5, 6.0), combiner=random_combiner(store, "robust-fading", 32, 5))
     assert_same_steps(retrieval, 3, 2, 0.4, 7, vocabulary)
 
 
@@ -149,7 +129,7 @@ def beams(engine: TransformerEngine, retrieval: Retrieval, plain: bool) -> Seque
     sources = engine.tokenizer.encode_sources(["Satz 3 ja ja", "Satz 12", "anders", "Satz 20 ja"])
     config = replace(engine.generation, beam=3, n_best=2, max_tokens=20)
     batch = BatchRetrieval([retrieval] * len(sources))
-    with mock.patch.object(compiled, "library", lambda: None if plain else library()):
+    with mock.patch.object(compiled, "library", return_value=None if plain else library()):
         found = beam_search(engine, sources, config, batch)
     assert isinstance(batch.way, PlainSteps if plain else CompiledSteps)
     return [(each.tokens, each.score) for every in found for each in every]
@@ -163,7 +143,7 @@ def test_beams_are_those_of_pytorch(
 ) -> None:
     store = stores[which]
     config = RetrievalConfig(8, 0.5, 6.0, segments=segments)
-    retrieval = Retrieval(store, config, combiner=made(store, method, 8, 3, segments))
+    retrieval = Retrieval(store, config, combiner=random_combiner(store, method, 8, 3, segments))
     fast, slow = (beams(tiny, retrieval, plain) for plain in (False, True))
     assert [tokens for tokens, _ in fast] == [tokens for tokens, _ in slow]
     assert [score for _, score in fast] == pytest.approx([score for _, score in slow], abs=1e-3)
@@ -171,7 +151,7 @@ def test_beams_are_those_of_pytorch(
 
 def test_batches_of_different_combiners_do_not_share_places(stores: list[OpenStore]) -> None:
     store, config = stores[0], RetrievalConfig(8, 0.5, 6.0, segments=3)
-    one, other = (made(store, "robust-fading", 8, seed, 3) for seed in (1, 2))
+    one, other = (random_combiner(store, "robust-fading", 8, seed, 3) for seed in (1, 2))
     first, again, second, plain = (
         BatchRetrieval([Retrieval(store, config, combiner=each)], batch.statistics)
         for batch in [BatchRetrieval([])]
@@ -187,5 +167,5 @@ def test_batches_of_different_combiners_do_not_share_places(stores: list[OpenSto
 @pytest.mark.parametrize("method", ["meta-k", "kernel-smoothed"])
 def test_other_methods_are_not_compiled(stores: list[OpenStore], method: str) -> None:
     store = stores[0]
-    retrieval = Retrieval(store, RetrievalConfig(8, 0.5, 6.0), combiner=made(store, method, 8, 1))
+    retrieval = Retrieval(store, RetrievalConfig(8, 0.5, 6.0), combiner=random_combiner(store, method, 8, 1))
     assert isinstance(BatchRetrieval([retrieval]).way, PlainSteps)

@@ -113,6 +113,7 @@ float weigh_by_network(const Network& network, const Seen& seen, float* weights)
         if (seen.counts) scores[i] += std::log(seen.counts[i]);
     }
     const float highest = *std::max_element(scores, scores + count);
-    for (int i = 0; i < count; ++i) weights[i] = std::exp(scores[i] - highest);
+    for (int i = 0; i < count; i += FLOATS) put(exponential(load<Floats>(scores + i) - highest), scores + i);
+    std::copy_n(scores, count, weights);
     return log_lambda;
 }

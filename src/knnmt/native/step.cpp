@@ -182,16 +182,17 @@ bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
             const float total = std::accumulate(weights, weights + count, 0.0f);
             // As logarithms: a λ too small for a float32 still says which of two impossible tokens is the likelier.
             const float log_share = log_lambda - offsets[row] - std::log(total);
+            bool counted[256] = {};  // with an earlier one that has the same token
             for (int32_t i = 0; i < count; ++i) {
+                if (counted[i]) continue;
                 const int32_t token = tokens[i];
-                float weight = 0;
-                bool earlier = false;
-                for (int32_t j = 0; j < count; ++j)
+                float weight = weights[i];
+                for (int32_t j = i + 1; j < count; ++j)
                     if (tokens[j] == token) {
-                        earlier |= j < i;
+                        counted[j] = true;
                         weight += weights[j];
                     }
-                if (earlier || !(weight > 0)) continue;  // changed when that one's turn came, or not at all
+                if (!(weight > 0)) continue;
                 float& score = scores[row * stride + token];
                 score = log_add(score, log_share + std::log(weight));
             }

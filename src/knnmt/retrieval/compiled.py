@@ -1,7 +1,8 @@
 """The steps of a batch in compiled code: cache, search, and equations 2 and 3 in two calls per step besides the search.
 
-It serves the usual case: every sentence has the same store and settings, on the CPU, without a gate or evidence; with
-λ fixed or fading, or a trained combiner that is compiled, too (`retriever.steps_for`). It finds the same as `plain.PlainSteps`.
+It serves the usual case: every sentence has the same store and settings, on the CPU, without a gate or evidence, and
+with a fixed or fading λ or a combiner that is compiled, too (`retriever.steps_for`). It finds the same as
+`plain.PlainSteps`.
 """
 
 from __future__ import annotations

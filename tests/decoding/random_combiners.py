@@ -1,0 +1,41 @@
+"""Trained combiners with random weights."""
+
+from __future__ import annotations
+
+import torch
+
+from knnmt.config import Fading
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.trained.combiner import CombinerRecord, TrainedCombiner
+from knnmt.retrieval.trained.networks import NETWORKS, Robust
+
+
+def random_combiner(store: OpenStore, method: str, k: int, seed: int, segments: int | None = None) -> TrainedCombiner:
+    """One with random weights, at which λ is neither 0 nor 1."""
+    torch.manual_seed(seed)
+    manifest = store.datastore.manifest
+    network = NETWORKS[method](k, manifest.dim)
+    with torch.no_grad():
+        if isinstance(network, Robust):
+            network.of_model.weight.mul_(0.1)  # of log-probabilities as small as -30
+    network.mean.uniform_(0, 9)
+    network.scale.uniform_(0.05, 0.3)
+    network.far.fill_(60.0)
+    network.temperature.fill_(6.0)
+    network.take_fading(Fading(5.0, 0.8, 6.0, 0.7))
+    record = CombinerRecord(
+        method,
+        k,
+        6.0,
+        True,
+        segments,
+        manifest.model,
+        manifest.tokenizer,
+        manifest.dim,
+        manifest.transforms,
+        0,
+        9,
+        1,
+        {},
+    )
+    return TrainedCombiner(network, record)
