@@ -153,7 +153,6 @@ class RecordedSteps:
         mixture = [log_weight, float(config.fades), *of_fading, config.squared_temperature, store.same_distance]
         with torch.inference_mode(False):
             self._mixture = torch.tensor(mixture, device=store.device)
-            _ = store.values, store.all_counts(config.use_counts)  # on the device now, so that no step waits for them
 
     @property
     def _store(self) -> Snapshot:
