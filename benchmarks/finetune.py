@@ -230,9 +230,10 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
         for compared, systems in COMPARED:
             for system in systems:
                 if {(domain, system), (domain, compared)} <= scored.keys():
-                    pairs = zip(scored[domain, system], scored[domain, compared], strict=True)
-                    told_apart = [_difference(one[metric] - two[metric]) for one, two in pairs for metric in (0, 1)]
-                    print(f"| {domain} | {system} | {compared} | {' | '.join(told_apart)} |")
+                    texts = zip(scored[domain, system], scored[domain, compared], strict=True)
+                    metrics = [pair for one, two in texts for pair in zip(one[:2], two[:2], strict=True)]
+                    cells = [_difference(one - two) for one, two in metrics]
+                    print(f"| {domain} | {system} | {compared} | {' | '.join(cells)} |")
 
 
 def _scored(seeds: Sequence[Measured], given: argparse.Namespace) -> list[tuple[Any, Any, list[float]]]:
