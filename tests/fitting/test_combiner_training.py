@@ -131,6 +131,18 @@ def test_a_seed_trains_the_same(opened: OpenStore, rows: CombinerRows) -> None:
     assert first == again != other
 
 
+def test_small_networks_are_trained_with_one_thread(opened: OpenStore, rows: CombinerRows) -> None:
+    few, before = CombinerConfig("robust", updates=2, judged_every=1), torch.get_num_threads()
+    seen: list[int] = []
+    torch.set_num_threads(2)
+    try:
+        train_combiner(opened, rows, rows, CONFIG, CONFIG, few, lambda _: seen.append(torch.get_num_threads()))
+        assert seen == [1, 1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_noise_of_robust(rows: CombinerRows) -> None:
     torch.manual_seed(0)
     few = rows.first(4)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,7 +120,8 @@ def train_combiner(
             network.to(opened.device)
         else:
             near, judging = near.without_keys(), judging.without_keys()
-        best = _fit(network, near, judging, config, hear)
+        with nullcontext() if network.sees_keys else _one_thread():
+            best = _fit(network, near, judging, config, hear)
         network.cpu()
     record = CombinerRecord(
         method=config.method,
@@ -139,6 +141,17 @@ def train_combiner(
     found = CombinerTraining(TrainedCombiner(network, record), fading)
     found.combiner.record = replace(record, losses=found.losses(validation))
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute with one thread: the operations of an update are so small that several wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _fit(
