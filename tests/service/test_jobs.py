@@ -19,9 +19,9 @@ from conftest import StartService
 from knnmt.corpus.writing import write_tmx
 from knnmt.datastore.store import Datastore
 from knnmt.service import jobs
+from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.config import Limits
-from knnmt.service.jobs import Job
-from knnmt.service.shapes import JobAnswer, JobsAnswer
+from knnmt.service.job_records import Job
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 TABLE = "".join(f"Satz {number} hier\tsentence {number} here\n" for number in range(6))
