@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from knnmt.errors import SettingError
 
@@ -27,7 +27,7 @@ class CommandInPanels(TyperCommand):
         """Read the options."""
         _, _, given = self.make_parser(ctx).parse_args(args=[*args])
         for each, times in Counter(given).items():
-            if times > 1 and not each.multiple and not each.is_flag:
+            if times > 1 and isinstance(each, TyperOption) and not each.multiple and not each.is_flag:
                 name = max(each.opts, key=len)
                 message = (
                     f"{name} was given {times} times, but {ctx.command_path} takes one value: leave the others out"
