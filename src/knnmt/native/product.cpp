@@ -77,9 +77,12 @@ void multiply_rows(int64_t count, const Block<Weight>& block) {
 template <int panels, typename Weight>
 void multiply_block(int64_t rows, Block<Weight> block, const char* next, int64_t next_stride) {
     if (rows <= ROWS) return multiply_rows<panels, true>(rows, block);
+    const int64_t turns = (rows + ROWS - 1) / ROWS, line = block.next_step;
     for (int64_t row = 0; row < rows; row += ROWS) {
-        const int64_t turn = row / ROWS;
-        block.next = next + (turn < panels ? turn : 0) * next_stride;
+        const int64_t turn = row / ROWS, panel = turn * panels / turns;
+        const int64_t first = (panel * turns + panels - 1) / panels, count = ((panel + 1) * turns + panels - 1) / panels - first;
+        block.next_step = (line + count - 1) / count;
+        block.next = next + panel * next_stride + (turn - first) * block.inputs * block.next_step;
         multiply_rows<panels, false>(rows - row, block);
         block.x += ROWS * block.x_stride;
         if (block.start) block.start += ROWS * block.start_stride;
@@ -188,7 +191,7 @@ void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64
 
 void multiply(teams::Team& team, const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int64_t rows) {
     const int64_t stride = code_stride(matrix.inputs);
-    const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix.digits * stride), stride};
+    const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix.digits * stride), stride, rows};
     if (matrix.digits) team.each(rows, [&](int64_t row) { prepare(matrix, codes, row, x + row * matrix.inputs); });
     multiply(team, matrix, rows, x, codes, y);
 }
