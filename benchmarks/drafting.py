@@ -2,12 +2,13 @@
 
     python benchmarks/drafting.py STORE=DOMAIN[:TEXT] ... [--device cuda] [--dtype float32] [--batches 1 2 4 8]
         [--segments 64] [--lines 200 ...] [--rounds 3] [--warm-up 1] [--threads 1] [--pairs 0] [--turns]
+        [--split train]
 
 A store that does not exist is built first, from --pairs training pairs of its domain (0 for all). It translates
-development lines of its domain, or of another one, TEXT, that its memory does not know. --lines: how many lines; with
-several numbers, one for each batch size. Systems take turns within every round, after the warm-up. Time is CPU
-time with one CPU thread, otherwise wall-clock time; ratios are ratios of medians. --rounds 0 compares translations
-but measures no time.
+development lines of its domain, or of another one, TEXT, that its memory does not know; with --split train, lines that
+the memory holds. --lines: how many lines; with several numbers, one for each batch size. Systems take turns within
+every round, after the warm-up. Time is CPU time with one CPU thread, otherwise wall-clock time; ratios are ratios of
+medians. --rounds 0 compares translations but measures no time.
 
 Translations with and without drafts are compared token by token; `drafting_sameness.py` shows why some differ on a
 GPU.
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, help="rounds before them: 4 on a GPU, which records steps, else 1")
     parser.add_argument("--threads", type=int, help="1 on a CPU unless said; beside a GPU as many as there are")
     parser.add_argument("--pairs", type=int, default=0)
+    parser.add_argument("--split", choices=["dev", "train"], default="dev")
     parser.add_argument("--turns", action="store_true")
     given = parser.parse_args()
     if given.device == "cpu" and given.threads is None:
@@ -170,7 +172,7 @@ def main() -> None:
         assert retrieval is not None
         if not number:
             print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
-        pairs = harm.read(text or domain, "dev")
+        pairs = harm.read(text or domain, given.split)
         for size, count in zip(given.batches, lines, strict=True):
             texts = [pair.source for pair in harm.spread(pairs, count)]
             sources = sorted(engine.tokenizer.encode_sources(texts), key=len, reverse=True)

@@ -5,8 +5,9 @@
 Development lines are translated greedily, one at a time. Each translation is then followed again with drafts from its
 segments: the longest n-gram at its end, of at most 4 and at least `n` tokens, is looked up in the targets of the
 segments, in the order in which they were chosen, and what follows its first occurrence is the draft. Nothing is timed.
-The last row has the drafts that knnmt makes on a CPU, from the neighbours of the last token. A store that does not
-exist is built first. Text comes from KNNMT_DATA (default ../shared).
+The last rows have drafts that follow the neighbours of the last token: 3 or 7 tokens in every pass, as in steps on a
+GPU, and as many as are probable enough, as on a CPU. A store that does not exist is built first. Text comes from
+KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from pathlib import Path
 import torch
 
 import harm
+from knnmt.decoding import recorded_drafts
 from knnmt.decoding.search import search
+from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.retrieval.open_store import Snapshot
-from knnmt.retrieval.retriever import BatchRetrieval
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.translator import Translator
 
 _LONGEST = 4  # n-grams that are looked up
+_TOGETHER = 16  # sentences of a batch
 
 
 def targets(store: Snapshot, source: Sequence[int], segments: int) -> list[list[int]]:
@@ -56,6 +60,23 @@ def followed(translation: Sequence[int], segments: Sequence[Sequence[int]], leas
             right += 1
         place, passes, drafted = place + right + 1, passes + 1, drafted + len(draft)
     return passes, drafted
+
+
+def of_every_step(
+    translator: Translator, sources: Sequence[Sequence[int]], retrieval: Retrieval, most: int
+) -> Statistics:
+    """Counts if every step computes so many drafted tokens; without compiled code, so that this also runs on a CPU."""
+    counted = Statistics()
+    config = replace(translator.engine.generation, beam=1, n_best=1)
+    vars(recorded_drafts)["turns_for"] = lambda *_: most + 1
+    for first in range(0, len(sources), _TOGETHER):
+        some = sources[first : first + _TOGETHER]
+        batch = BatchRetrieval([retrieval] * len(some), counted)
+        recorded = batch.recorded()
+        assert recorded is not None
+        assert isinstance(translator.engine, RecordingEngine)
+        recorded_drafts.recorded_drafts(translator.engine, some, config, batch, recorded)
+    return counted
 
 
 def main() -> None:
@@ -89,7 +110,11 @@ def main() -> None:
                 each = [followed(*pair, least, most) for pair in zip(translations, memories, strict=True)]
                 passes, drafted = map(sum, zip(*each, strict=True))
                 rows.append((f"n-grams, n ≥ {least}, at most {most}", passes, drafted))
-        rows.append(("neighbours", counted.rows - counted.accepted, counted.drafted))
+        for most in (3, 7):
+            each_step = of_every_step(translator, sources, retrieval, most)
+            name = f"neighbours, {most} in every pass"
+            rows.append((name, each_step.rows - each_step.accepted, each_step.drafted))
+        rows.append(("neighbours, while probable", counted.rows - counted.accepted, counted.drafted))
         for name, passes, drafted in rows:
             accepted = (tokens - passes) / max(drafted, 1)
             print(

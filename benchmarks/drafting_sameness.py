@@ -1,12 +1,12 @@
 """Shows where recorded steps with drafts differ from steps without drafts, and why.
 
     python benchmarks/drafting_sameness.py STORE=DOMAIN ... [--device cuda] [--dtype float32] [--batches 16 64]
-        [--lines 1000] [--segments 64] [--pairs 0]
+        [--lines 1000] [--segments 64] [--pairs 0] [--split train]
 
 Steps of different shapes round differently. This changes a log-probability a little. If it changes which entries at
 nearly the same distance are the k nearest, it changes the log-probability a lot. Development lines are translated
-greedily without drafts, and with 8 tokens in every step. For each token up to the first different one, the script
-compares log-probabilities and neighbours:
+greedily without drafts, and with 8 tokens in every step; with --split train, lines that the memory holds. For each
+token up to the first different one, the script compares log-probabilities and neighbours:
 
     tokens               number of compared tokens
     same neighbours      largest difference of a token's log-probability if both found the same entries
@@ -212,6 +212,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=1000)
     parser.add_argument("--segments", type=int, default=64)
     parser.add_argument("--pairs", type=int, default=0)
+    parser.add_argument("--split", choices=["dev", "train"], default="dev")
     given = parser.parse_args()
     translator = Translator(device=given.device, dtype=given.dtype)
     config = replace(translator.engine.generation, beam=1, n_best=1)
@@ -234,7 +235,7 @@ def main() -> None:
             harm.build(Path(place), domain, given.pairs, translator)
         retrieval = translator.retrieval(datastore=place, segments=given.segments)
         assert retrieval is not None
-        texts = [pair.source for pair in harm.spread(harm.read(domain, "dev"), given.lines)]
+        texts = [pair.source for pair in harm.spread(harm.read(domain, given.split), given.lines)]
         sources = sorted(translator.engine.tokenizer.encode_sources(texts), key=len)
         for size in given.batches:
             found = Differences()

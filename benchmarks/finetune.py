@@ -11,14 +11,16 @@ Columns: BLEU and chrF on text of the domain and of another (by sacrebleu; if it
 keeps translations, and `--score FILE ...` scores them elsewhere, all seeds and domains together); how many words of the
 references that occur 1 to 5 times in the training text are translated; seconds until the first adapted sentence, to
 learn one correction and to forget one; bytes per client; sentences per second; passes and seconds of training. Scores
-are means of the seeds (`--seed`), times are medians. A second table compares every system with kNN-MT by a paired
-bootstrap of sentences and seeds. Text comes from KNNMT_DATA (default ../shared). Needs only the light core.
+are means of the seeds (`--seed`), times are medians. A second table compares every system with kNN-MT, and trained ones
+with the fully fine-tuned model, by a paired bootstrap of sentences and seeds. `--seconds` bounds a training, which then
+may not be at its end. Text comes from KNNMT_DATA (default ../shared). Needs only the light core.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -52,7 +54,8 @@ RATES = {"whole": 2e-4, "lora": 1e-3}
 RANK = 16
 RARE = 5
 SYSTEMS = ("alone", "knn", "whole", "both", "lora")
-COMPARED = "kNN-MT"
+MEMORY, TRAINED, ON_TOP, LORA = "kNN-MT", "fine-tuned", "fine-tuned, kNN-MT on top", f"LoRA, rank {RANK}"
+COMPARED = (MEMORY, ("the model alone", TRAINED, ON_TOP, LORA)), (TRAINED, (ON_TOP, LORA))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +144,9 @@ def of_domain(domain: str, other: str, given: argparse.Namespace) -> Iterator[Me
         if "knn" in given.systems:
             seconds = tuned_store(directory / "base.store", training, judging, base)
             size = _size(directory / "base.store")
-            yield measured(base, (domain, COMPARED, other), directory / "base.store", texts, seconds, size)
+            yield measured(base, (domain, MEMORY, other), directory / "base.store", texts, seconds, size)
         tokens, judged_tokens = fitting_tokens(base.engine, training), fitting_tokens(base.engine, judging)
-        for kind, label in (("whole", "fine-tuned"), ("lora", f"LoRA, rank {RANK}")):
+        for kind, label in (("whole", TRAINED), ("lora", LORA)):
             if not {kind, "both" if kind == "whole" else kind} & set(given.systems):
                 continue
             torch.manual_seed(given.seed)
@@ -153,7 +156,8 @@ def of_domain(domain: str, other: str, given: argparse.Namespace) -> Iterator[Me
                 tell(f"{domain}: at most {checked_against_engine(model, base.engine, judging[:4]):.1e} from the engine")
             began = time.perf_counter()
             tell(f"{domain}: {label}")
-            went = fine_tuned(model, tokens, judged_tokens, RATES[kind], given.passes, given.checks, given.seed)
+            limits = given.passes, given.checks, given.seed, given.seconds
+            went = fine_tuned(model, tokens, judged_tokens, RATES[kind], *limits)
             model.save(directory / kind)
             seconds = time.perf_counter() - began
             learnt = Translator(directory / kind, device=given.device, threads=given.threads)
@@ -163,7 +167,7 @@ def of_domain(domain: str, other: str, given: argparse.Namespace) -> Iterator[Me
                 place = directory / "learnt.store"
                 seconds += tuned_store(place, training, judging, learnt)
                 size += _size(place)
-                name = domain, "fine-tuned, kNN-MT on top", other
+                name = domain, ON_TOP, other
                 yield measured(learnt, name, place, texts, seconds, size, went, given.seed)
 
 
@@ -206,8 +210,8 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
         groups.setdefault((each.domain, each.system), []).append(each)
     scored = {place: _scored(seeds, given) for place, seeds in groups.items()}
     print(
-        "| domain | system | seeds | BLEU / chrF | on other text | rare words | first sentence, s | correction, s "
-        "| forgetting, s | MB a client | sentences/s | passes | training, s |\n" + "|---" * 13 + "|"
+        "| domain | system | seeds | BLEU / chrF | BLEU of seeds | on other text | rare words | first sentence, s "
+        "| correction, s | forgetting, s | MB a client | sentences/s | passes | training, s |\n" + "|---" * 14 + "|"
     )
     for (domain, system), seeds in groups.items():
         one, scores = seeds[0], scored[domain, system]
@@ -217,26 +221,33 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
             for name in ("correction_seconds", "forgetting_seconds")
         ]
         print(
-            f"| {domain} | {system} | {len(seeds)} | {own} | {one.other_domain} {other} | "
+            f"| {domain} | {system} | {len(seeds)} | {own} | {_range(scores[0][2])} | {one.other_domain} {other} | "
             f"{rare_told(seeds, given)} | {_median(seeds, 'first_seconds', '.1f')} | {seconds[0]} | {seconds[1]} | "
             f"{one.client_bytes / 1e6:.1f} | {_median(seeds, 'sentences_a_second', '.0f')} | {told(seeds)} |"
         )
-    print(f"\n| against {COMPARED} | system | BLEU | chrF | BLEU on other text | chrF |\n" + "|---" * 6 + "|")
-    for (domain, system), scores in scored.items():
-        if system != COMPARED and (compared := scored.get((domain, COMPARED))) is not None:
-            differences = [one - two for text in (0, 1) for one, two in zip(scores[text], compared[text], strict=True)]
-            print(f"| {domain} | {system} | {' | '.join(map(_difference, differences))} |")
+    print("\n| domain | system | compared with | BLEU | chrF | BLEU on other text | chrF |\n" + "|---" * 7 + "|")
+    for domain in dict.fromkeys(domain for domain, _ in scored):
+        for compared, systems in COMPARED:
+            for system in systems:
+                if {(domain, system), (domain, compared)} <= scored.keys():
+                    texts = zip(scored[domain, system], scored[domain, compared], strict=True)
+                    metrics = [pair for one, two in texts for pair in zip(one[:2], two[:2], strict=True)]
+                    cells = [_difference(one - two) for one, two in metrics]
+                    print(f"| {domain} | {system} | {compared} | {' | '.join(cells)} |")
 
 
-def _scored(seeds: Sequence[Measured], given: argparse.Namespace) -> list[tuple[Any, Any]]:
-    """BLEU and chrF on text of the domain and of another, resampled with sentences and seeds, as means of the seeds."""
+def _scored(seeds: Sequence[Measured], given: argparse.Namespace) -> list[tuple[Any, Any, list[float]]]:
+    """For text of the domain and of another: BLEU and chrF, resampled with sentences and seeds, and BLEU of each seed.
+
+    The first two are means of the seeds.
+    """
     domain = seeds[0].domain
     found = []
     for text, name in ((domain, "own"), (seeds[0].other_domain, "other")):
         references = [pair.target for pair in spread(halves(read(text, "dev"))[1], given.lines)]
         scores = [resampled_scores(getattr(each, name), references) for each in seeds]
         bleu, chrf = (over_seeds([each[metric] for each in scores]) for metric in (0, 1))
-        found.append((bleu, chrf))
+        found.append((bleu, chrf, [float(each[0][0]) for each in scores]))
     return found
 
 
@@ -247,6 +258,11 @@ def rare_told(seeds: Sequence[Measured], given: argparse.Namespace) -> str:
     references = [pair.target for pair in spread(halves(read(domain, "dev"))[1], given.lines)]
     found = [rare_recall(training, each.own, references) for each in seeds]
     return f"{fmean(part for part, _ in found):.1%} of {found[0][1]:,}"
+
+
+def _range(scores: Sequence[float]) -> str:
+    """The lowest and the highest score, if there are several."""
+    return f"{min(scores):.2f} to {max(scores):.2f}" if len(scores) > 1 else ""
 
 
 def _difference(differences: Any) -> str:
@@ -282,6 +298,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=500)
     parser.add_argument("--judged", type=int, default=300, help="pairs that say when to stop")
     parser.add_argument("--passes", type=int, default=40, help="at most")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of a training, at most")
     parser.add_argument("--checks", type=int, default=2, help="looks at the development text a pass")
     parser.add_argument("--device")
     parser.add_argument("--threads", type=int)

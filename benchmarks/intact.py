@@ -151,7 +151,7 @@ def tag_places(translator: Translator, pairs: Sequence[SegmentPair]) -> None:
     """How often a pair of tags of the reference encloses the same words after it is put back."""
     from knnmt.engine.forced import force
     from knnmt.protection.placing import Placed, arrange, proportional
-    from knnmt.translator.guarded_search import units_of
+    from knnmt.translator.code_placing import units_of
     from knnmt.translator.spans import spans_of
 
     engine = translator.engine

@@ -179,9 +179,19 @@ class Training:
 
 
 def fine_tuned(
-    model: Marian, training: Tokens, judging: Tokens, rate: float, passes: int, checks: int, seed: int = 0
+    model: Marian,
+    training: Tokens,
+    judging: Tokens,
+    rate: float,
+    passes: int,
+    checks: int,
+    seed: int = 0,
+    seconds: float = math.inf,
 ) -> Training:
-    """Train until the loss of `judging` has not improved for some checks, `checks` per pass, and keep the best."""
+    """Train until the loss of `judging` has not improved for some checks, `checks` per pass, and keep the best.
+
+    seconds: the first check after this many ends the training as well
+    """
     began = time.perf_counter()
     on_gpu = next(model.parameters()).device.type == "cuda"
     torch.backends.cuda.matmul.allow_tf32 = True  # products of training alone, and a GPU has time for more of them
@@ -211,10 +221,11 @@ def fine_tuned(
             waited += 1
             if found < best:
                 best, best_state, best_update, waited = found, copy.deepcopy(model.state_dict()), update, 0
-            if waited == PATIENCE:
+            if waited == PATIENCE or time.perf_counter() - began >= seconds:
                 break
-        if waited == PATIENCE:
-            break
+        else:
+            continue
+        break
     model.load_state_dict(best_state)
     torch.backends.cuda.matmul.allow_tf32 = False
     return Training(

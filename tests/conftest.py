@@ -1,4 +1,7 @@
-"""What tests of several packages need: the shipped model, and small random checkpoints made on the spot."""
+"""What tests of several packages need: the shipped model, and small random checkpoints made on the spot.
+
+PyTorch is imported where it is used: the process that hands out tests to others runs none.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-import torch
 import typer.main
 import typer.testing
 
 import warm
-from knnmt.engine.loading import load_engine
-from knnmt.engine.transformer import TransformerEngine
-from loaded_once import ASKING, sharing
 from made_ray import MadeRay
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
 
+    from knnmt.engine.transformer import TransformerEngine
     from knnmt.translator.translator import Translator
 
 ROOT = Path(__file__).parent.parent
@@ -44,8 +44,23 @@ hypothesis.settings.load_profile("quick")
 _NEEDING_A_GPU = pytest.StashKey[int]()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Of the processes that pytest-xdist starts for all tests, the second reads the files from the last to the first.
+
+    Whoever reads a file first rewrites its assertions, which takes as long as everything else before the first test.
+    """
+    everything = [Path(each).resolve() for each in config.args] == [ROOT / "tests"]
+    if everything and os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+        config.args = [str(file) for file in sorted((ROOT / "tests").rglob("test_*.py"), reverse=True)]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `cuda` are left out where there is no GPU, and counted; `-m cuda` skips them by name."""
+    import torch
+
+    # All processes must find the same order. Files of no package come first: they have tests that take seconds, at
+    # whose end one core would wait for the other.
+    items.sort(key=lambda item: (item.path.parent != ROOT / "tests", item.path.parts))
     if torch.cuda.is_available():
         return
     needing = [item for item in items if item.get_closest_marker("cuda")]
@@ -88,6 +103,8 @@ def engine() -> TransformerEngine:
 @pytest.fixture(scope="session", autouse=True)
 def load_the_shipped_model_once() -> Iterator[None]:
     """Hundreds of tests ask for it."""
+    from loaded_once import ASKING, sharing
+
     shared = sharing()
     with pytest.MonkeyPatch.context() as patched:
         for module in ASKING:
@@ -147,6 +164,7 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
 
 def write_checkpoint(directory: Path, **overrides: Any) -> None:
     """A small random Marian checkpoint, always the same."""
+    import torch
     from transformers import MarianConfig, MarianMTModel
 
     settings = {
@@ -286,6 +304,9 @@ def client(start_service: StartService, served_store: Path) -> TestClient:
 
 def own_engine(model: str | Path) -> TransformerEngine:
     """A checkpoint that our own transformer runs, on the CPU."""
+    from knnmt.engine.loading import load_engine
+    from knnmt.engine.transformer import TransformerEngine
+
     loaded = load_engine(model, device="cpu")
     assert isinstance(loaded, TransformerEngine)
     return loaded

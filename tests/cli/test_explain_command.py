@@ -134,9 +134,7 @@ def test_a_page_takes_the_place_of_a_file_and_of_nothing_else(command: list[str]
         (["x", "--html", "p.html", "--full"], SettingError, "--full is for the terminal"),
         (["x", "--neighbours", "2"], SettingError, "--neighbours is for a page"),
         (["x", "--html", "nowhere/p.html"], SettingError, "a directory that exists"),
-        (["x", "--lambda", "1.5"], SettingError, "--lambda must be at least 0 and below 1, got 1.5"),
         ([" ", ""], InputError, "expected a text to explain, found none"),
-        (["x", "-d", "nowhere"], NotADatastoreError, "nowhere"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -146,6 +144,22 @@ def test_what_cannot_be_done_is_said(
     assert isinstance(done.exception, error)
     assert message in str(done.exception)
     assert not Path("p.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error", "message"),
+    [
+        ("--lambda", "1.5", SettingError, "--lambda must be at least 0 and below 1, got 1.5"),
+        ("-d", "nowhere", NotADatastoreError, "nowhere"),
+    ],
+)
+def test_what_an_option_cannot_be_is_said(
+    command: list[str], option: str, value: str, error: type[KnnmtError], message: str
+) -> None:
+    command[command.index(option) + 1] = value
+    done = run(command, "x")
+    assert isinstance(done.exception, error)
+    assert message in str(done.exception)
 
 
 def test_all_that_translate_can_be_told_of_a_memory_explain_can_be_told_too() -> None:

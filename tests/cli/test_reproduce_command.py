@@ -28,8 +28,8 @@ def test_from_text_to_report_in_one_command_or_two(tmp_path: Path, tiny_checkpoi
         "2",
         "--no-speed",
     ]
-    command += ["--domains", "plain", "--systems", "base,B/knn", "--device", "cpu"]
-    said = succeeds(*command, "--produce-only")
+    command += ["--domains", "plain", "--device", "cpu", "--systems"]
+    said = succeeds(*command, "base,B/knn", "--produce-only")
     assert "] plain/B/knn: " in said
     assert not (output / "report.md").exists()
     shutil.rmtree(output / "stores")
@@ -42,7 +42,7 @@ def test_from_text_to_report_in_one_command_or_two(tmp_path: Path, tiny_checkpoi
         *("## Main results, BLEU", "## Main results, chrF", "## The effect of each choice, BLEU"),
         *("## Hyper-parameters: k / λ / T", "## Signatures"),
     ]
-    said = succeeds(*command, "--minutes", "0", "--systems", "A/knn")
+    said = succeeds(*command, "A/knn", "--minutes", "0")
     assert said.splitlines()[-1].startswith("time is up: ")
 
 

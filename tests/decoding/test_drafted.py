@@ -35,7 +35,7 @@ from knnmt.errors import DatastoreDamagedError
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library
 from knnmt.retrieval.compiled import CompiledSteps
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import ChosenEntries, OpenStore
 from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -169,7 +169,7 @@ def test_most_passes_are_made_in_few_calls(
 
     monkeypatch.setattr(CompiledPasses, "run", counting)
     sources = engine.tokenizer.encode_sources([pair.source for pair in memory[:3]])
-    monkeypatch.setattr(CompiledSteps, "match", lambda *_: [])  # otherwise two passes are enough
+    monkeypatch.setattr(CompiledSteps, "first_draft", lambda *_: [])  # otherwise two passes are enough
     config = replace(engine.generation, beam=1, n_best=1)
     _, _, found, counted = both(engine, sources, config, retrieval)
     assert sum(made) > 2 * len(made)
@@ -220,7 +220,7 @@ def test_a_sentence_that_the_memory_holds_begins_with_its_translation(
     assert_alike(plain, found)
     targets = engine.tokenizer.encode_targets([pair.target for pair in memory[:6]])
     assert dict(begun) == dict(enumerate([*(each[:-1][:15] for each in targets), *[[]] * len(new)]))
-    monkeypatch.setattr(CompiledSteps, "match", lambda *_: [])
+    monkeypatch.setattr(CompiledSteps, "first_draft", lambda *_: [])
     _, _, _, without = both(engine, [*known, *new], config, retrieval)
     assert counted.rows - counted.accepted < without.rows - without.accepted
     forced = replace(config, forced_first_token=7, max_tokens=24)
@@ -229,23 +229,20 @@ def test_a_sentence_that_the_memory_holds_begins_with_its_translation(
     assert not any(draft for _, draft in begun)
 
 
-@needs_compiled
-def test_a_first_draft_has_only_tokens_of_the_model(halves: TransformerEngine, tmp_path: Path) -> None:
-    """A store may be crafted."""
-    store = Datastore.build(tmp_path / "s", some_pairs(25), halves)
-    batch = BatchRetrieval([Retrieval(OpenStore(store), CONFIG)])
-    steps = batch.in_turn()
-    assert steps is not None
-    drafting = Drafting(voters=16, most=4, end=END)
-    for tokens, expected in (
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
         ([5, 6, END, 7], [5, 6]),
         ([5, 99, 7], [5]),
         ([5, -1, 7], [5]),
         ([1, 2, 3, 4, 5], [1, 2, 3, 4]),
         ([], []),
-    ):
-        steps._matches = [tokens]
-        assert steps.match(0, drafting, 50) == expected
+    ],
+    ids=str,
+)
+def test_a_first_draft_has_only_tokens_of_the_model(tokens: list[int], expected: list[int]) -> None:
+    """A store may be crafted."""
+    assert ChosenEntries([], [], [[8], tokens]).first_draft(1, most=4, end=END, vocabulary=50) == expected
 
 
 @needs_compiled

@@ -15,15 +15,17 @@ from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding import recorded_drafts as module
 from knnmt.decoding import recorded_policy
-from knnmt.decoding.arena import Arenas, Recorded
+from knnmt.decoding.arena import MAX_TURNS, Arenas, Recorded
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.recorded_drafts import RecordedDrafting, recorded_drafts
+from knnmt.decoding.recorded_places import Places
 from knnmt.decoding.recorded_policy import TURNS, turns_for
+from knnmt.decoding.recorded_sentences import Sentence
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval import own_entries_on_device
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import ChosenEntries, OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 
@@ -101,6 +103,45 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     if small.device.type == "cuda" and config.max_tokens > 5:
         kept = [each for arena in small.kept(Arenas).free for each in arena._kept.values()]
         assert any(each.replays for each in kept if isinstance(each, Recorded))
+
+
+def test_a_sentence_that_the_memory_holds_begins_with_its_translation(
+    small: TransformerEngine, tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, new = some_pairs(30), ["anders", "Datei", "nein nein"]
+    sources = small.tokenizer.encode_sources([*(pair.source for pair in memory[:6]), *new])
+    config = replace(small.generation, beam=1, n_best=1, max_tokens=24)
+    opened = OpenStore(Datastore.build(tmp_path / "s", memory, tiny), small.device, exact=True)
+    retrieval = Retrieval(opened, replace(CONFIG, interpolation_weight=0.999, temperature=1.0))
+    drafts: dict[int, list[int]] = {}
+    take = Places.take
+
+    def noting(self: Places, place: int, sentence: Sentence, *given: int) -> None:
+        drafts[sentence.number] = list(sentence.draft)
+        take(self, place, sentence, *given)
+
+    monkeypatch.setattr(Places, "take", noting)
+    plain = greedy_search(small, sources, config, BatchRetrieval([retrieval] * len(sources), Statistics()))
+    counted, without = Statistics(), Statistics()
+    found = by_drafts(small, sources, config, retrieval, counted)
+    targets = small.tokenizer.encode_targets([pair.target for pair in memory[:6]])
+    assert drafts == dict(enumerate([*(each[:-1][: MAX_TURNS - 1] for each in targets), *[[]] * len(new)]))
+    assert [best[0].tokens for best in found] == [best[0].tokens for best in plain]
+    monkeypatch.setattr(ChosenEntries, "first_draft", lambda *_: [])
+    assert [each[0].tokens for each in by_drafts(small, sources, config, retrieval, without)] == [
+        each[0].tokens for each in plain
+    ]
+    assert counted.rows - counted.accepted < without.rows - without.accepted
+
+
+def test_no_draft_precedes_a_forced_first_token(
+    small: TransformerEngine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChosenEntries, "first_draft", lambda *_: pytest.fail("it is of no use"))
+    config = replace(small.generation, beam=1, n_best=1, max_tokens=24, forced_first_token=7)
+    retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), CONFIG)
+    [[best]] = by_drafts(small, small.tokenizer.encode_sources(TEXTS[:1]), config, retrieval, Statistics())
+    assert best.tokens[0] == 7
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,13 @@ class Device:
     def admit(self, place: int, number: int, length: int, told: int | None, under_way: int) -> None:
         statistics = Statistics()
         batch: Any = SimpleNamespace(retrieval=SimpleNamespace(statistics=statistics))
-        self.places.take(place, Sentence(batch, number), 32, under_way)
+        draft = [1] * int(self.random.integers(0, 3))
+        self.places.take(place, Sentence(batch, number, draft), 32, under_way)
         begun: dict[str, Any] = {
             "tokens": [],
             "in_one_go": [],
             "score": 0.0,
-            "chance": 0.0,
+            "chance": float(bool(draft)),
             "drafts": {},
             "accepted": 0,
         }

@@ -51,6 +51,7 @@ def test_seeds_are_shown_as_their_mean(finetune: ModuleType, capsys: pytest.Capt
         "ended": True,
         "seconds": 8.0,
     }
+    best = [TARGETS[0].upper(), *TARGETS[1:]]
     worse, worst = ["nothing", *TARGETS[1:]], ["nothing", "at all", *TARGETS[2:]]
 
     def line(system: str, own: list[str], training: dict[str, object] | None = None, **others: object) -> object:
@@ -62,18 +63,33 @@ def test_seeds_are_shown_as_their_mean(finetune: ModuleType, capsys: pytest.Capt
         line("kNN-MT", worst, other_domain="law"),
         line("fine-tuned", worse, trained, seed=1, other_domain="law"),
         line("fine-tuned", TARGETS, {**trained, "passes": 2.0, "seconds": 10.0}, seed=2, other_domain="law"),
+        line("fine-tuned, kNN-MT on top", best, trained, seed=1, other_domain="law"),
     ]
     finetune.show(found, argparse.Namespace(lines=len(TARGETS), pairs=0, domains=["it"]))
     shown = [[cell.strip() for cell in each.split("|")[1:-1]] for each in capsys.readouterr().out.splitlines()]
-    scores = [resampled_scores(each, TARGETS) for each in (worst, worse, TARGETS)]
+    scores = [resampled_scores(each, TARGETS) for each in (worst, worse, TARGETS, best)]
     bleu, chrf = ((scores[1][metric] + scores[2][metric]) / 2 for metric in (0, 1))
     rare = f"{(5 / 6 + 1) / 2:.1%} of 6"
     assert shown[2][:4] == ["it", "kNN-MT", "1", f"{scores[0][0][0]:.2f} / {scores[0][1][0]:.2f}"]
-    assert shown[2][6:] == ["4.0", "0.50", "0.25", "2.0", "10", "", ""]
-    assert shown[3][:6] == ["it", "fine-tuned", "2", f"{bleu[0]:.2f} / {chrf[0]:.2f}", "law 100.00 / 100.00", rare]
-    assert shown[3][7:] == ["train again", "train again", "2.0", "10", "1.5", "9"]
+    assert shown[2][4] == ""
+    assert shown[2][7:] == ["4.0", "0.50", "0.25", "2.0", "10", "", ""]
+    assert shown[3][:4] == ["it", "fine-tuned", "2", f"{bleu[0]:.2f} / {chrf[0]:.2f}"]
+    assert shown[3][4:7] == [f"{scores[1][0][0]:.2f} to 100.00", "law 100.00 / 100.00", rare]
+    assert shown[3][8:] == ["train again", "train again", "2.0", "10", "1.5", "9"]
     difference = Difference.of(over_seeds([scores[1][0], scores[2][0]]) - scores[0][0])
     assert difference.value == pytest.approx(float(bleu[0] - scores[0][0][0]))
-    half = (difference.high - difference.low) / 2
-    assert len(shown) == 8
-    assert shown[7][:3] == ["it", "fine-tuned", f"{difference.value:+.2f} ± {half:.2f}, p {difference.p_value:.3f}"]
+    assert len(shown) == 11
+    assert shown[8][:4] == ["it", "fine-tuned", "kNN-MT", told(difference)]
+    assert [shown[9][:4], shown[10][:4]] == [
+        ["it", "fine-tuned, kNN-MT on top", "kNN-MT", told(Difference.of(scores[3][0] - scores[0][0]))],
+        [
+            "it",
+            "fine-tuned, kNN-MT on top",
+            "fine-tuned",
+            told(Difference.of(scores[3][0] - over_seeds([scores[1][0], scores[2][0]]))),
+        ],
+    ]
+
+
+def told(difference: Difference) -> str:
+    return f"{difference.value:+.2f} ± {(difference.high - difference.low) / 2:.2f}, p {difference.p_value:.3f}"

@@ -35,7 +35,8 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         store = prune(store, path / "pruned", StoreIndex(store).search)
     opened = OpenStore(store), OpenStore(store, "cuda")
     for each in opened:
-        each.search(each.project(torch.zeros((1, DIM), device=each.device)), 1)  # the first search loads the keys
+        each.search(each.project(torch.zeros((1, DIM), device=each.device)), 1)  # the first search loads the keys,
+        each.snapshot.all_counts(CONFIG.use_counts)  # and the first step the counts
     return opened
 
 

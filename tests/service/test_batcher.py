@@ -16,7 +16,7 @@ from knnmt.retrieval.statistics import Statistics
 from knnmt.service.batching import Batcher
 from knnmt.service.problems import Problem
 from knnmt.translator.assembly import Part
-from knnmt.translator.guarded_search import Job
+from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import Lane, Piecework, TextSettings
 from knnmt.translator.stages import TextsGrowing

@@ -19,8 +19,8 @@ from knnmt.datastore.store import Datastore
 from knnmt.index import saved
 from knnmt.index.saved import build_index, read_saved
 from knnmt.service import index_renewal, writing
+from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.domains import Domain, Domains
-from knnmt.service.shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
 

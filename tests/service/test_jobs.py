@@ -19,9 +19,9 @@ from conftest import StartService
 from knnmt.corpus.writing import write_tmx
 from knnmt.datastore.store import Datastore
 from knnmt.service import jobs
+from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.config import Limits
-from knnmt.service.jobs import Job
-from knnmt.service.shapes import JobAnswer, JobsAnswer
+from knnmt.service.job_records import Job, JobRecords
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 TABLE = "".join(f"Satz {number} hier\tsentence {number} here\n" for number in range(6))
@@ -200,14 +200,14 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
 ) -> None:
     """The record is put back to what each step left, as if the service was killed before it wrote the next one."""
     left: list[Job] = []
-    save = jobs.Jobs._save
+    save = JobRecords.save
 
-    def kept(self: jobs.Jobs, job: Job) -> None:
+    def kept(self: JobRecords, job: Job) -> None:
         left.append(job)
         save(self, job)
 
-    monkeypatch.setattr(jobs.Jobs, "_save", kept)
-    monkeypatch.setattr(jobs.Jobs, "_clear", lambda *_: None)
+    monkeypatch.setattr(JobRecords, "save", kept)
+    monkeypatch.setattr(JobRecords, "clear", lambda *_: None)
     stores = {"own": served_store} if adding else {}
     client = start_service(stores=stores)
     before = Datastore.open(served_store).manifest.live_sentences if adding else 0

@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 
 from conftest import StartService
 from knnmt.service.access import new_key
+from knnmt.service.answer_shapes import DocumentAnswer
 from knnmt.service.config import Limits
-from knnmt.service.shapes import DocumentAnswer
 from knnmt.translator.assembly import Part
-from knnmt.translator.guarded_search import Job
+from knnmt.translator.job import Job
 from knnmt.translator.piecework import Lane
 from knnmt.translator.stages import TextsGrowing
 

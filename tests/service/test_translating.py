@@ -11,9 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from knnmt.retrieval.settings import described
+from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer, TranslateAnswer, TranslationAnswer
 from knnmt.service.asking import while_connected
 from knnmt.service.problems import Problem
-from knnmt.service.shapes import ExplainAnswer, MatchesAnswer, RetrievalAsked, TranslateAnswer, TranslationAnswer
+from knnmt.service.request_shapes import RetrievalAsked
 from knnmt.translator.translator import Translator
 
 TEXTS = ["abc def", "Satz", "eine Zeile. noch eine Zeile.", "  ", "Satz 3 ja ja ja", "x" * 30]

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,17 @@ def _audit(event: str, told: tuple[Any, ...]) -> None:
     _touched.extend((event, str(each), writes) for each in told if isinstance(each, str | bytes | Path))
 
 
-sys.addaudithook(_audit)
+@cache
+def _begin_auditing() -> None:
+    """Not before it is needed: every test that follows pays for it."""
+    sys.addaudithook(_audit)
 
 
 @contextmanager
 def touched() -> Iterator[list[tuple[str, str, bool]]]:
     """Events of the file system, each with a path and whether it changes something."""
     global _touched
+    _begin_auditing()
     _touched = []
     try:
         yield _touched

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.lines import count_lines, lines_of
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
 from knnmt.cli.retrieval_options import takes_retrieval_settings
+from knnmt.cli.start import load_translator
 from knnmt.cli.streams import noticing_loss, unguarded
-from knnmt.cli.translate import count_lines, lines_of, load, translate
+from knnmt.cli.translate import translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
 from knnmt.retrieval.settings import RetrievalSettings
 
@@ -112,7 +114,7 @@ def explain(
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
     languages = (options.pop("source_language"), options.pop("target_language"))
-    translator = load(datastore=datastore, languages=languages, settings=settings, **loading)
+    translator = load_translator(datastore=datastore, languages=languages, settings=settings, **loading)
 
     from knnmt.translator.explanation import explain as explaining
 

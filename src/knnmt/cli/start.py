@@ -1,18 +1,21 @@
-"""Load a model for a command quickly."""
+"""Load a model or a translator for a command quickly."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knnmt import timing
 from knnmt.cli.interrupt import Interrupts
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.threads import TORCH_SPINS, loading
 
 if TYPE_CHECKING:
     from knnmt.engine.base import Engine
+    from knnmt.translator.translator import Translator
 
 
 @contextmanager
@@ -44,3 +47,29 @@ def load_quickly(
     if threads is not None:
         torch.set_num_threads(threads)
     return load_engine(model, device, dtype, source_language, target_language)
+
+
+def load_translator(
+    model: str | None,
+    languages: tuple[str | None, str | None],
+    device: str | None,
+    dtype: str | None,
+    threads: int | None,
+    datastore: Path | None,
+    exact: bool,
+    settings: RetrievalSettings,
+) -> Translator:
+    """Load a translator for a command that translates."""
+    with heavy_imports():
+        from knnmt.translator.translator import Translator
+    return Translator(
+        model,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        datastore=datastore,
+        exact=exact,
+        source_lang=languages[0],
+        target_lang=languages[1],
+        settings=settings,
+    )

@@ -1,42 +1,26 @@
-"""`knnmt translate`: translate lines, or documents (`documents.py`)."""
+"""`knnmt translate`: its options, and which of them go together. `lines.py` and `documents.py` do the work."""
 
 from __future__ import annotations
 
-import io
-import os
-import stat
-import sys
-import warnings
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
-from knnmt import timing
 from knnmt.cli.check import check_documents, require_check
 from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
-from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.output import Columns, open_output, require_other_output, write_all
+from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_if_known, languages_of_request
+from knnmt.cli.lines import translate_lines
+from knnmt.cli.output import Columns
 from knnmt.cli.panels import DECODING, MEMORY, RESEARCH
-from knnmt.cli.progress import tally
 from knnmt.cli.retrieval_options import options_of, takes_retrieval_settings
-from knnmt.cli.start import heavy_imports
+from knnmt.cli.start import load_translator
 from knnmt.config import MatchConfig
 from knnmt.corpus.glossary_files import read_glossary
-from knnmt.corpus.lines import decode_lines, read_lines
-from knnmt.corpus.plain_text import require_plain_text
-from knnmt.corpus.sides import watched
-from knnmt.engine.languages import languages_of_model, languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.errors import SettingError
 from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.settings import RetrievalSettings
-
-if TYPE_CHECKING:
-    from knnmt.translator.translator import Translator
 
 
 @takes_retrieval_settings
@@ -315,7 +299,9 @@ def translate(
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact, *given]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
     kept = _kept_tags(tags, protect)
-    between = _languages(model, source_language, target_language, datastore) if glossary or check or html else ("", "")
+    between = ("", "")
+    if glossary or check or html:
+        between = languages_of_request(model, source_language, target_language, datastore)
     terms = read_glossary(glossary, *between) if glossary is not None else None
     if check or html is not None:
         require_check(check, html)
@@ -333,9 +319,9 @@ def translate(
         refuse_options_of_lines(line_options | {"--window": window is not None})
         translate_documents(
             Jobs.of(files or [], output, output_directory),
-            _languages_if_known(model, source_language, target_language, datastore),
+            languages_if_known(model, source_language, target_language, datastore),
             (source_language, target_language),
-            lambda languages: load(model, languages, device, dtype, threads, datastore, exact, settings),
+            lambda languages: load_translator(model, languages, device, dtype, threads, datastore, exact, settings),
             {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
             {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences, **taking},
             kept if protect else "none",
@@ -346,75 +332,34 @@ def translate(
         return
     if retranslate:
         raise SettingError("--retranslate is for documents; lines of text are always translated")
-    _check_input(files, texts, output)
-    keyboard = not files and not texts and sys.stdin.isatty()
-    if keyboard:
-        print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
-    total = len(texts) if texts else count_lines(files, plain)
-    warnings.simplefilter("always", KnnmtWarning)
-    warnings.simplefilter("ignore", NoTranslationWarning)  # reported with the number of the line
-
-    with timing.record() if timings else nullcontext() as record:
-        languages = (source_language, target_language)
-        translator = load(model, languages, device, dtype, threads, datastore, exact, settings)
-        from knnmt.translator.memories import languages_of
-
-        if timings:
-            translator.statistics.hit_distances = Counter()
-        # A bar does not fit on a terminal that shows the translations themselves.
-        shown = output is not None or not sys.stdout.isatty()
-        with open_output(output) as out, tally("translating", total, "lines", shown) as finished:
-            lines = texts or lines_of(files, plain)
-            language = translator.engine.languages.source or (datastore and languages_of(datastore)[0])
-            translations = translator.stream(
-                watched(lines, language) if language else lines,
-                beam=beam,
-                n_best=n_best,
-                batch_size=batch_size,
-                batch_tokens=batch_tokens,
-                window=1 if keyboard else window,
-                split_sentences=split_sentences,
-                length_penalty=length_penalty,
-                max_tokens=max_tokens,
-                evidence=evidence,
-                match=match,
-                **taking,
-                progress=finished,
-                protect=protect,
-                tags=kept,
-                glossary=terms,
-            )
-            columns = Columns(scores, review, n_best)
-            failed = write_all(translations, total, out, finished, columns=columns, jsonl=jsonl)
-    if record is not None:
-        print(record.table(), file=sys.stderr)
-        if translator.statistics.rows:
-            print(translator.statistics.summary(), file=sys.stderr)
-    if failed:
-        raise typer.Exit(1)
-
-
-def _languages(model: str | None, source: str | None, target: str | None, datastore: Path | None) -> tuple[str, str]:
-    """The given languages, or else the memory's, or else the model's."""
-    if datastore is not None:
-        from knnmt.datastore.store import Datastore
-
-        manifest = Datastore.open(datastore).manifest
-        return source or manifest.source_language, target or manifest.target_language
-    return languages_of_text(model or DEFAULT_MODEL, source, target)
-
-
-def _languages_if_known(
-    model: str | None, source: str | None, target: str | None, datastore: Path | None
-) -> tuple[str | None, str | None]:
-    """The given languages, or else the memory's, or else the model's if it has two; None if documents have to state
-    them.
-    """
-    if datastore is not None:
-        return _languages(model, source, target, datastore)
-    own = languages_of_model(model or DEFAULT_MODEL, None, None)
-    # A single one is only a default of a multilingual model.
-    return (source, target) if None in own else (source or own[0], target or own[1])
+    languages = (source_language, target_language)
+    translate_lines(
+        files,
+        texts,
+        output,
+        plain,
+        lambda: load_translator(model, languages, device, dtype, threads, datastore, exact, settings),
+        {
+            "beam": beam,
+            "n_best": n_best,
+            "batch_size": batch_size,
+            "batch_tokens": batch_tokens,
+            "window": window,
+            "split_sentences": split_sentences,
+            "length_penalty": length_penalty,
+            "max_tokens": max_tokens,
+            "evidence": evidence,
+            "match": match,
+            "protect": protect,
+            "tags": kept,
+            "glossary": terms,
+            **taking,
+        },
+        datastore,
+        Columns(scores, review, n_best),
+        jsonl,
+        timings,
+    )
 
 
 def _kept_tags(tags: str, protect: bool) -> Tags:
@@ -427,71 +372,9 @@ def _kept_tags(tags: str, protect: bool) -> Tags:
     raise SettingError(f"--tags must be one of {', '.join(TAGS)}, got {tags!r}")
 
 
-def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:
-    if texts and files:
-        raise SettingError("expected --text or files, found both: give one of them")
-    for file in files or []:
-        if not file.exists():
-            raise InputError(f"{file}: no such file. To translate these words themselves, use --text")
-    if not texts:
-        require_other_output(output, files)
-
-
 def matches_taken_over(exact: str | None, threshold: int | None, datastore: Path | None) -> dict[str, Any]:
     """The settings of matches that are taken from the memory. Wrong ones raise an error before a model is loaded."""
     if datastore is None:
         return {}
     taking = MatchConfig(cast("Any", exact or "use"), threshold or 100)
     return {"exact_matches": taking.exact, "match_threshold": taking.threshold}
-
-
-def load(
-    model: str | None,
-    languages: tuple[str | None, str | None],
-    device: str | None,
-    dtype: str | None,
-    threads: int | None,
-    datastore: Path | None,
-    exact: bool,
-    settings: RetrievalSettings,
-) -> Translator:
-    """A translator for a command."""
-    with heavy_imports():
-        from knnmt.translator.translator import Translator
-    return Translator(
-        model,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        datastore=datastore,
-        exact=exact,
-        source_lang=languages[0],
-        target_lang=languages[1],
-        settings=settings,
-    )
-
-
-def count_lines(files: list[Path] | None, plain: bool) -> int | None:
-    """The number of lines, if it can be known. Unreadable input fails before the model is loaded."""
-    if not files:
-        with suppress(OSError):  # a standard input that is not a file of the system
-            if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
-                _look_at_standard_input(plain)
-        return None
-    # Data from a pipe comes once, and cannot be counted first.
-    counts = [sum(1 for _ in read_lines(file, plain)) for file in files if file.is_file()]
-    return sum(counts) if len(counts) == len(files) else None
-
-
-def lines_of(files: list[Path] | None, plain: bool = False) -> Iterator[str]:
-    """The lines of files, or of standard input if there are none. Documents fail with an error unless `plain`."""
-    if not files:
-        _look_at_standard_input(plain)
-        yield from decode_lines(sys.stdin.buffer, "standard input")
-    for file in files or []:
-        yield from read_lines(file, plain)
-
-
-def _look_at_standard_input(plain: bool) -> None:
-    if isinstance(sys.stdin.buffer, io.BufferedReader):
-        require_plain_text(None, sys.stdin.buffer.peek(), plain)

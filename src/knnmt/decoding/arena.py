@@ -72,8 +72,8 @@ class Arena:
     """Memory for decoding one batch after another, with the steps that were recorded over it.
 
     sources: token ids of the sources, each after the number of real ones, at the beginning
-    admitted: (sentences, 4), sentences that take the places of others: their places, 1 for blanks, and the span of
-        their own entries
+    admitted: (sentences, 4 + MAX_TURNS - 1), sentences that take the places of others: their places, 1 for blanks, the
+        span of their own entries, and their first draft
     tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
     generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), if tokens are drafted: how many
         tokens there are, 1 if a sentence is done, and the tokens that may come next
@@ -86,7 +86,7 @@ class Arena:
     def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
         self.memory = engine.fixed_memory(sentences, width, capacity, source)
         self.sources = FromHost((sentences * (1 + source),), engine.device)
-        self.admitted = FromHost((sentences, 4), engine.device)
+        self.admitted = FromHost((sentences, 4 + MAX_TURNS - 1), engine.device)
         self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
         self.scores = torch.zeros((sentences, width), device=engine.device)
         self.generated = torch.zeros(sentences, dtype=torch.long, device=engine.device)

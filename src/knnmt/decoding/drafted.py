@@ -162,8 +162,8 @@ class DraftedSearch(FollowingBatches[_Batch]):
         """The next sentence of the first batch in the queue."""
         sentence = DraftedSentence(batch.begun, self._engine.special_tokens.decoder_start)
         if not self._constraints.forces(0):
-            match = batch.steps.match(batch.begun, self._drafting, self._engine.vocabulary_size)
-            sentence.draft = match[: sentence.room(self._most)]
+            draft = batch.steps.first_draft(batch.begun, self._drafting, self._engine.vocabulary_size)
+            sentence.draft = draft[: sentence.room(self._most)]
         batch.begun += 1
         if batch.begun == len(batch.sources):
             self._queue.popleft()

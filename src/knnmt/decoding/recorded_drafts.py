@@ -24,7 +24,7 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.datastore.arrays import Array
 from knnmt.decoding import recorded_turns
-from knnmt.decoding.arena import Arena, Recorded, Sent, borrow, give_back, size_for
+from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, Sent, borrow, give_back, size_for
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.following_batches import FollowingBatches
 from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
@@ -33,7 +33,7 @@ from knnmt.decoding.recorded_places import Places
 from knnmt.decoding.recorded_policy import turns_for
 from knnmt.decoding.recorded_sentences import Batch, Sentence
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
-from knnmt.retrieval.open_store import Chosen
+from knnmt.retrieval.open_store import Chosen, ChosenEntries
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -191,8 +191,9 @@ class RecordedDrafting(FollowingBatches[Batch]):
             if (while_running or sentences) and not batch.ready:
                 break
             taken = range(batch.begun, min(len(batch.sources), batch.begun + most - len(sentences)))
-            entries += [batch.entries()[number] for number in taken]
-            sentences += [Sentence(batch, number) for number in taken]
+            chosen = batch.entries()
+            entries += [chosen.entries[number] for number in taken]
+            sentences += [Sentence(batch, number, self._first_draft(chosen, number)) for number in taken]
             batch.begun = taken.stop
             if batch.begun == len(batch.sources):
                 self._queue.popleft()
@@ -203,6 +204,13 @@ class RecordedDrafting(FollowingBatches[Batch]):
         source = load_sources(self._engine, self._begin(), sources, group, recorded_turns.stage)
         return _Waiting(sentences, group, source, entries)
 
+    def _first_draft(self, chosen: ChosenEntries, sentence: int) -> list[int]:
+        """What the memory has for a sentence that it holds, or almost."""
+        if self._forced is not None:
+            return []
+        end, vocabulary = self._engine.special_tokens.end, self._engine.vocabulary_size
+        return chosen.first_draft(sentence, MAX_TURNS - 1, end, vocabulary)
+
     def _admit(self) -> None:
         """Give waiting sentences their places, if there are enough."""
         waiting = self._waiting
@@ -211,14 +219,19 @@ class RecordedDrafting(FollowingBatches[Batch]):
         arena, steps, sentences, source = self._begin(), self._recorded.steps, waiting.sentences, waiting.source
         assert steps is not None  # noqa: S101 - it has begun
         free = free[: waiting.size]
-        told = np.zeros((waiting.size, 4), np.int64)
+        told = np.zeros((waiting.size, 4 + MAX_TURNS - 1), np.int64)
         told[:, 0] = free
         told[len(sentences) :, 1] = 1
-        told[: len(sentences), 2:] = waiting.spans
+        told[: len(sentences), 2:4] = waiting.spans
+        told[:, 4:] = self._engine.special_tokens.end
+        for row, each in zip(told, sentences, strict=False):
+            if each.draft:
+                row[4 : 4 + len(each.draft)] = each.draft
         arena.admitted.send(told)
-        self._recorded.admit(free, told[:, 2:])
-        work = partial(recorded_turns.admit, sentences=waiting.size, source=source, retrieval=steps)
-        key = ("admit", self._engine.special_tokens, waiting.size, source, steps)
+        self._recorded.admit(free, told[:, 2:4])
+        drafted = any(each.draft for each in sentences)
+        work = partial(recorded_turns.admit, sentences=waiting.size, source=source, drafted=drafted, retrieval=steps)
+        key = ("admit", self._engine.special_tokens, waiting.size, source, drafted, steps)
         arena.kept(key, lambda: Recorded(work))(self._engine, arena)
         for place, each in zip(free, sentences, strict=False):
             self._places.take(place, each, source, len(self._under_way))

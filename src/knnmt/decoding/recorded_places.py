@@ -78,7 +78,8 @@ class Places:
         """A new sentence takes a free place. under_way: steps whose results are not read yet"""
         self.sentences[place], self._sources[place], self._told[place] = sentence, source, None
         self._first[place] = self._read + under_way
-        self._chances[place], self._ends[place], self._usual[place] = 0, MAX_TURNS, self._usual_before
+        self._chances[place] = 1 if sentence.draft else 0
+        self._ends[place], self._usual[place] = MAX_TURNS, self._usual_before
         self._runs[place] = True
         self.running += 1
         self.source = max(self.source, source)
@@ -123,7 +124,8 @@ class Places:
         turns = self._turns[self._first[place] : self._read].tolist()
         tokens, in_one_go = ([], []) if told is None else ([told], [False])
         drafts: list[int] = []
-        score, gain, accepted, chance = 0.0, 0.0, 0, 0  # bits of a float, as a whole number of the same sign
+        score, gain, accepted = 0.0, 0.0, 0
+        chance = len(sentence.draft)  # later the bits of a float, as a whole number of the same sign
         for result, gains, count in zip(
             results.tolist(), results[:, GAINS:].view(np.float32).tolist(), turns, strict=True
         ):

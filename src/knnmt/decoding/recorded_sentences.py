@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from knnmt.datastore.arrays import Array
 from knnmt.decoding.following_batches import FollowingBatch
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.retrieval.open_store import Chosen
+from knnmt.retrieval.open_store import Chosen, ChosenEntries
 
 
 @dataclass(slots=True, eq=False)
@@ -23,19 +22,20 @@ class Batch(FollowingBatch):
         """Whether its segments are chosen."""
         return self.chosen is None or (self.chosen.done() and self.chosen.exception() is None)
 
-    def entries(self) -> Sequence[Array]:
+    def entries(self) -> ChosenEntries:
         """The entries of each sentence's own segments. This may wait for the choice."""
         chosen = self.retrieval.choose(self.sources) if self.chosen is None else self.chosen.result()
         assert chosen[0] is not None  # noqa: S101 - all sentences are searched by segment
-        return chosen[0].entries
+        return chosen[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of a batch."""
+    """A sentence of a batch. draft: the tokens that its first step computes after the first, if any"""
 
     batch: Batch
     number: int
+    draft: Sequence[int] = ()
 
     def end(self, found: list[Hypothesis]) -> None:
         """It is done, with one translation or none."""

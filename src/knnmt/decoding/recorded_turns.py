@@ -28,15 +28,22 @@ def stage(_engine: RecordingEngine, arena: Arena, cross: Sequence[Tensor], mask:
     arena.memory.stage(cross, mask)
 
 
-def admit(engine: RecordingEngine, arena: Arena, sentences: int, source: int, retrieval: RecordedSteps) -> None:
-    """So many waiting sentences, of at most so many source positions, take the places that `arena.admitted` tells."""
+def admit(
+    engine: RecordingEngine, arena: Arena, sentences: int, source: int, drafted: bool, retrieval: RecordedSteps
+) -> None:
+    """So many waiting sentences, of at most so many source positions, take the places that `arena.admitted` tells.
+
+    drafted: whether any of them begins with a draft
+    """
     told = arena.admitted.numbers[:sentences]
     places = told[:, 0]
     arena.memory.admit(places, source)
     arena.tokens.index_fill_(0, places, engine.special_tokens.decoder_start)
     arena.generated.index_fill_(0, places, 0)
     arena.ended.index_copy_(0, places, told[:, 1].int())
-    retrieval.admit(places, told[:, 2:])
+    retrieval.admit(places, told[:, 2:4])
+    if drafted:
+        arena.draft.index_copy_(0, places, told[:, 4:])
 
 
 def take_in(engine: RecordingEngine, arena: Arena, state: TurnState, token: int) -> None:

@@ -53,8 +53,9 @@ class FetchedSnapshot(Snapshot):
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:  # noqa: ARG002
         """The choice for these sources among all shards. Other sources were not requested."""
         found = [self.chosen[tuple(source)] for source in sources]
-        none = [np.empty(0, np.int64)] * len(found)
-        return ChosenEntries([entries for entries, _ in found], [coverage for _, coverage in found], none)
+        return ChosenEntries(
+            [entries for entries, _ in found], [coverage for _, coverage in found], [[] for _ in found]
+        )
 
 
 @dataclass(frozen=True, slots=True)

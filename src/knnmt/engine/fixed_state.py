@@ -194,6 +194,9 @@ class RecordingEngine(Protocol):
     def max_positions(self) -> int: ...
 
     @property
+    def vocabulary_size(self) -> int: ...
+
+    @property
     def special_tokens(self) -> SpecialTokens: ...
 
     def fixed_memory(self, sentences: int, width: int, capacity: int, source: int) -> FixedMemory:

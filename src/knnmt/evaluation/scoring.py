@@ -98,9 +98,14 @@ def _resampled(metric: Any, hypotheses: Sequence[str], resamples: int) -> Any:
     seed = int(os.environ.get("SACREBLEU_SEED", "12345"))
     segments = len(hypotheses)
     draws = np.random.default_rng(seed).choice(segments, size=(resamples, segments), replace=True)
+    # How often each draw has each segment: (resamples, segments). Sums of whole numbers are exact.
+    rows = draws + segments * np.arange(resamples)[:, None]
+    times = np.bincount(rows.reshape(-1), minlength=rows.size).reshape(rows.shape)
     statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), None))
-    sums = [statistics.sum(0), *(statistics[draw].sum(0) for draw in draws)]
-    return np.array([metric._compute_score_from_stats(each.tolist()).score for each in sums])
+    sums = np.concatenate([statistics.sum(0, keepdims=True), times @ statistics])
+    # Of few segments, many draws are the same.
+    scores = {each: metric._compute_score_from_stats(list(each)).score for each in {*map(tuple, sums.tolist())}}
+    return np.array([scores[tuple(each)] for each in sums.tolist()])
 
 
 def resampled_scores(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import astuple
-from itertools import islice, takewhile
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
-from knnmt.retrieval.open_store import Chosen, Snapshot
+from knnmt.retrieval.open_store import Chosen, ChosenEntries, Snapshot
 from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
 from knnmt.retrieval.statistics import Statistics
 
@@ -85,7 +84,7 @@ class CompiledSteps:
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._own: CompiledOwnEntries | None = None
-        self._matches: list[list[int]] = []
+        self._chosen: ChosenEntries | None = None
         self._own_mixing = _OwnMixing()
         # For each of the last steps that were taken together: sums and steps (2, rows) after it, and its neighbours.
         self._after, self._places = torch.empty((2, 0)), torch.empty((0, self._k), dtype=torch.long)
@@ -119,7 +118,7 @@ class CompiledSteps:
                 entries = self._store.index.entries
                 self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts)
                 self._own_mixing = _OwnMixing(self._mixture, self._k)
-                self._matches = [entries.values_of(torch.from_numpy(ids)).tolist() for ids in chosen[0].matches]
+                self._chosen = chosen[0]
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""
@@ -205,10 +204,10 @@ class CompiledSteps:
         drafting.k = self._k
         return ctypes.addressof(self._own_mixing), ctypes.addressof(drafting), self._own.address
 
-    def match(self, sentence: int, drafting: Drafting, vocabulary: int) -> list[int]:
+    def first_draft(self, sentence: int, drafting: Drafting, vocabulary: int) -> list[int]:
         """The first tokens of a segment that is almost the same as a sentence of the batch; [] if there is none."""
-        sound = takewhile(lambda token: token != drafting.end and 0 <= token < vocabulary, self._matches[sentence])
-        return list(islice(sound, drafting.most))
+        assert self._chosen is not None  # noqa: S101 - sentences are drafted in their own segments
+        return self._chosen.first_draft(sentence, drafting.most, drafting.end, vocabulary)
 
     def require_sound(self, sound: bool, vocabulary: int) -> None:
         """Raise an error if compiled code met impossible values."""

@@ -8,6 +8,7 @@ batching.py   decodes the texts of all requests together
 writing.py    changes stores, one change at a time for each, several in one publication
 index_renewal.py  updates indexes after many corrections
 jobs.py       turns memories into domains, or adds them to domains, in the background
+job_records.py  jobs on disk, from which they resume
 memory_work.py  the work of a job, in its own process
 beside.py     processes that end when the service ends
 metrics.py    metrics for Prometheus
@@ -15,7 +16,8 @@ client.py     the client for Python; it and answers.py need none of the others
 access.py     API keys: roles, domains and rates
 guard.py      checks before the routes: hosts, sites, bodies, the domain in the path
 problems.py   the answers to errors
-shapes.py     the schemas of requests and answers
+request_shapes.py  the schemas of requests
+answer_shapes.py  the schemas of answers
 documents.py  translates files in the background
 glossaries.py keeps glossaries that tools send
 exchanges.py  memories that tools send or download in several steps

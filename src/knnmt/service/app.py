@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from starlette.routing import BaseRoute
 
 from knnmt.service import problems
+from knnmt.service.answer_shapes import ProblemAnswer
 from knnmt.service.asking import address_is_known
 from knnmt.service.dialects import (
     apertium,
@@ -27,7 +28,6 @@ from knnmt.service.guard import Guard
 from knnmt.service.metrics import Measured
 from knnmt.service.routes import documents, domains, explain, health, memories, page, sentences, translate
 from knnmt.service.service import Service
-from knnmt.service.shapes import ProblemAnswer
 from knnmt.version import __version__
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {

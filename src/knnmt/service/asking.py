@@ -17,8 +17,8 @@ from knnmt.service.config import Limits
 from knnmt.service.domains import Domain
 from knnmt.service.guard import DOMAIN
 from knnmt.service.problems import Problem
+from knnmt.service.request_shapes import Decoded
 from knnmt.service.service import Service
-from knnmt.service.shapes import Decoded
 from knnmt.translator.memories import Request as TextRequest
 
 Result = TypeVar("Result")

@@ -1,18 +1,13 @@
 """`Jobs` turn memories into domains, or add them to domains, in the background.
 
-DATA/jobs/ID/
-  job.json         the request and the progress; written when the memory is complete
-  memory.*         the memory as it was sent, under our own name; only the process of the job reads it
-  store            the store that is built from it
-
 A job builds its store in its own process (`memory_work.py`). Then the store is moved to its place as a new domain, in
 one step, or its segments are added to the existing domain one at a time, so that corrections do not wait for the
 computation. After a kill and a restart the job resumes: the build from its finished parts, the rest where it stopped.
+`job_records.py` has what is on disk.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -22,83 +17,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 from threading import Condition, Thread
 from typing import Any, Literal
 
-from knnmt.config import check
 from knnmt.corpus.languages import plain_name
-from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
-from knnmt.records import as_record, parse_json
-from knnmt.regular_files import read_regular
-from knnmt.service.config import Limits, require_name
+from knnmt.records import parse_json
+from knnmt.service.config import Limits
 from knnmt.service.domains import Domains
+from knnmt.service.job_records import Job, JobRecords, State
 from knnmt.service.memory_work import MemoryWork
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
-_JOBS, _RECORD, _STORE = "jobs", "job.json", "store"
-_ID = re.compile(r"[0-9a-f]{16}")
 _ENDING = re.compile(r"\.[a-z0-9]{1,10}")
 _KEPT = 100  # finished jobs
 _MAX_ATTEMPTS = 10  # interrupted by a kill of the service
-_MAX_RECORD_BYTES = 1 << 20
 _MAX_LINES = 50  # of a job's messages
 _MAX_LINE_CHARACTERS = 2_000
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
-Stage = Literal["building", "publishing", "indexing"]
-_ENDED = ("done", "failed", "cancelled")
 start_process = subprocess.Popen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A job, as in its record.
-
-    name: the sender's name of the memory
-    file: our name of it
-    adding: to a domain that existed when the job started
-    done, of: pairs that are built, and their number once they are counted
-    summary: what became of the memory's units, in lines
-    message: why it failed
-    by: the name of the sender's key
-
-    Times are seconds since 1970.
-    """
-
-    id: str
-    domain: str
-    name: str
-    file: str
-    format: str | None
-    skip_malformed: bool
-    unfinished: bool
-    by: str
-    created: float
-    state: State = "waiting"
-    stage: Stage = "building"
-    adding: bool = False
-    done: int = 0
-    of: int | None = None
-    attempts: int = 0
-    ended: float | None = None
-    message: str | None = None
-    summary: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        require_name(self.domain)
-        check(_ID.fullmatch(self.id) is not None, "an id must have 16 hexadecimal digits")
-        check(re.fullmatch(r"memory(\.[a-z0-9]{1,10})?", self.file) is not None, "the file must be named memory")
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in _ENDED
 
 
 class Incoming:
@@ -147,18 +91,16 @@ class Jobs:
         self, data: Path | None, limits: Limits, translator: Translator, domains: Domains, writers: Writers
     ) -> None:
         self._limits, self._translator, self._domains, self._writers = limits, translator, domains, writers
-        self._place = None if data is None else data.resolve() / _JOBS
+        self._disk = None if data is None else JobRecords(data)
         self._changed = Condition()
         self._jobs: dict[str, Job] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._unwanted: set[str] = set()
         self._coming = 0  # memories that are being received
         self._closed = False
-        if self._place is not None:
-            with storage_errors(self._place):
-                self._place.mkdir(parents=True, exist_ok=True)
-            self._read_all(self._place)
-        count = 0 if self._place is None else limits.jobs
+        if self._disk is not None:
+            self._resume(self._disk)
+        count = 0 if self._disk is None else limits.jobs
         self._threads = [Thread(target=self._work, name="knnmt-job", daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
@@ -179,7 +121,7 @@ class Jobs:
 
         name: the sender's name; only a plain ending of it becomes part of a file name here
         """
-        if self._place is None:
+        if self._disk is None:
             raise Problem(
                 409,
                 "no_data_directory",
@@ -193,12 +135,12 @@ class Jobs:
         ending = plain_name(PurePath(name)).suffix.lower()
         file = f"memory{ending if _ENDING.fullmatch(ending) else ''}"
         number = secrets.token_hex(8)
-        return Incoming(self, self._place / number, file, partial(self._begin, id=number, name=name, file=file))
+        return Incoming(self, self._disk.directory(number), file, partial(self._begin, id=number, name=name, file=file))
 
     def _begin(self, **asked: Any) -> Job:
         job = Job(created=time.time(), **asked)
         with self._changed:
-            self._save(job)
+            self._records.save(job)
             self._jobs[job.id] = job
             self._changed.notify_all()
         return job
@@ -234,47 +176,36 @@ class Jobs:
         for thread in self._threads:
             thread.join()
 
-    # Records ----------------------------------------------------------------------------------------------------------
+    # States -----------------------------------------------------------------------------------------------------------
 
-    def _read_all(self, place: Path) -> None:
-        """Read the jobs from before a restart; unfinished ones wait again. Leftovers are deleted."""
-        for found in place.iterdir():
-            if not _ID.fullmatch(found.name) or found.is_symlink():
-                continue
-            if not (found / _RECORD).exists():  # it was being received
-                shutil.rmtree(found, ignore_errors=True)
-                continue
-            try:
-                job = as_record(Job, parse_json(read_regular(found / _RECORD, _MAX_RECORD_BYTES)))
-                check(job.id == found.name, "it has the id of another job")
-            except (OSError, ValueError, KnnmtError) as error:
-                _log.error("%s: this job cannot be read and is skipped: %s", found, error)
-                continue
+    @property
+    def _records(self) -> JobRecords:
+        assert self._disk is not None  # noqa: S101 - there are no jobs without it
+        return self._disk
+
+    def _resume(self, records: JobRecords) -> None:
+        """Take up the jobs from before a restart; unfinished ones wait again."""
+        for job in records.read():
             self._jobs[job.id] = job
             if job.is_over:
-                self._clear(job)
+                records.clear(job)
             elif job.state == "running":
                 self._update(job, state="waiting")
         self._forget_some()
-
-    def _save(self, job: Job) -> None:
-        assert self._place is not None  # noqa: S101 - there are no jobs without one
-        content = json.dumps(asdict(job), indent=1).encode()
-        publish_file(self._place / job.id / _RECORD, lambda out: out.write(content))
 
     def _update(self, job: Job, **changes: Any) -> Job:
         with self._changed:
             job = replace(self._jobs[job.id], **changes)
             self._jobs[job.id] = job
-            self._save(job)
+            self._records.save(job)
             return job
 
     def _end(self, job: Job, state: State, message: str | None = None) -> Job:
         """Record that a job is over, delete its files, and only then report it."""
         with self._changed:
             job = replace(self._jobs[job.id], state=state, message=message, ended=time.time())
-            self._save(job)
-        self._clear(job)
+            self._records.save(job)
+        self._records.clear(job)
         with self._changed:
             self._jobs[job.id] = job
             self._unwanted.discard(job.id)
@@ -282,23 +213,11 @@ class Jobs:
             self._changed.notify_all()
         return job
 
-    def _clear(self, job: Job) -> None:
-        """Delete all files of a job except its record."""
-        for left in self._of(job).iterdir():
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            elif left.name != _RECORD:
-                left.unlink(missing_ok=True)
-
     def _forget_some(self) -> None:
         over = sorted((job for job in self._jobs.values() if job.is_over), key=lambda job: job.ended or 0)
         for job in over[:-_KEPT]:
             del self._jobs[job.id]
-            shutil.rmtree(self._of(job), ignore_errors=True)
-
-    def _of(self, job: Job) -> Path:
-        assert self._place is not None  # noqa: S101 - there are no jobs without one
-        return self._place / job.id
+            self._records.delete(job)
 
     # Working ----------------------------------------------------------------------------------------------------------
 
@@ -354,7 +273,7 @@ class Jobs:
 
     def _publish(self, job: Job) -> None:
         """Move a store to its place as a domain, unless that was done before the service was killed."""
-        made = self._of(job) / _STORE
+        made = self._records.store(job)
         if made.exists() or all(each.name != job.domain for each in self._domains):
             self._domains.move_in(job.domain, made)
 
@@ -363,7 +282,7 @@ class Jobs:
 
         None of their pairs was in the domain when they were built.
         """
-        made = Datastore.open(self._of(job) / _STORE)
+        made = Datastore.open(self._records.store(job))
         path = self._domains.of(job.domain).required_store()
         held = self._translator.memories.open(path).opened
         writer = self._writers.of(path)
@@ -421,11 +340,12 @@ class Jobs:
 
     def _in_words(self, job: Job, message: str) -> str:
         """A message for clients, with the sender's names of files."""
-        message = message.replace(str(self._of(job) / job.file), job.name).replace(str(self._of(job) / _STORE), "it")
+        message = message.replace(str(self._records.memory(job)), job.name)
+        message = message.replace(str(self._records.store(job)), "it")
         return self._domains.named_in(message)[:_MAX_LINE_CHARACTERS]
 
     def _work_of(self, job: Job, kind: Literal["build", "index"]) -> MemoryWork:
-        place, engine = self._of(job), self._translator.engine
+        engine = self._translator.engine
         dtype = "float32" if engine.computes_in == "int8" else engine.computes_in  # keys are not computed in int8
         languages = engine.languages.source or "de", engine.languages.target or "en"
         store = None
@@ -435,9 +355,9 @@ class Jobs:
             dtype, languages = manifest.compute_dtype, (manifest.source_language, manifest.target_language)
         return MemoryWork(
             kind=kind,
-            file=str(place / job.file),
+            file=str(self._records.memory(job)),
             name=job.name,
-            store=str(place / _STORE),
+            store=str(self._records.store(job)),
             domain=None if store is None else str(store),
             model=engine.name,
             device=str(engine.device),

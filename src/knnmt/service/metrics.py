@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.service.batching import Batcher, BatchReport
 from knnmt.service.domains import Domains
-from knnmt.service.jobs import Jobs, State
+from knnmt.service.job_records import State
+from knnmt.service.jobs import Jobs
 from knnmt.service.writing import WriteReport
 from knnmt.translator.translation import Translation
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from knnmt.service.watching import Watch, Watched
 from knnmt.translator.assembly import Part
-from knnmt.translator.guarded_search import Job
+from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import BegunText, TextSettings
 from knnmt.translator.translation import Translation

@@ -5,58 +5,36 @@
     3  the pieces between placeholders, each by itself (InPiecesWarning)
     4  the source as it is (SourceKeptWarning)
 
-Codes that were taken out are put back by the attention of the step that wrote each token. If a pair around words would
-end up around none, the pieces between codes are translated separately (InPiecesWarning).
+Then codes that were taken out are put back (`code_placing.py`). If a pair around words would end up around none, the
+pieces between codes are translated separately (InPiecesWarning).
 """
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from knnmt.corpus.accelerators import with_accelerator
-from knnmt.corpus.glossary import Glossary
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirement, Requirements, Words
 from knnmt.engine.base import Engine
-from knnmt.engine.forced import force
 from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary
 from knnmt.errors import InPiecesWarning, KnnmtWarning, SourceKeptWarning, TermWarning
-from knnmt.protection.marked import Code, Marked, joined_strings, read, written
-from knnmt.protection.placeholders import Found, Kind, find, joined_exact, writings
-from knnmt.protection.placing import Alignment, Placed, arrange
-from knnmt.retrieval.retriever import Retrieval
+from knnmt.protection.marked import Code, joined_strings, read, written
+from knnmt.protection.placeholders import Found, Kind, joined_exact, writings
 from knnmt.translator.assembly import Part
+from knnmt.translator.code_placing import CodePlacing, between
 from knnmt.translator.guarded import Guarded, with_shown_codes
+from knnmt.translator.job import Job
 from knnmt.translator.segments import TextSegment, laid_out
-from knnmt.translator.spans import moved_spans, spans_of
 from knnmt.translator.translation import Caution
 
-_UNIT = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 _PENALTY_WITH_TERMS = 0.5  # terms are not what the model would choose; placeholders, which are in its source, are
 # Free text of a constrained translation may only have these characters from its source.
 _SPECIAL = "%{}$\\<>&@#[]|^~_=/0123456789€£¥₹₽₩¢‰"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A segment to translate: its token ids, and how it retrieves."""
-
-    segment: TextSegment
-    source: list[int]
-    retrieval: Retrieval | None
-    glossary: Glossary | None = None
-
-    @property
-    def guarded(self) -> Guarded:
-        assert self.segment.guarded is not None  # noqa: S101 - only such become jobs
-        return self.segment.guarded
 
 
 Search = Callable[[Sequence[Job], Sequence[Requirements] | None], list[list[Part]]]
@@ -67,6 +45,7 @@ class GuardedSearch:
 
     def __init__(self, engine: Engine[Any]) -> None:
         self._engine = engine
+        self._codes = CodePlacing(engine)
         self._vocabulary = vocabulary = WrittenVocabulary(engine.tokenizer, engine.vocabulary_size)
         self._words = Words(vocabulary.joins, vocabulary.spaced, vocabulary.closing)
 
@@ -163,7 +142,7 @@ class GuardedSearch:
             required.append(Requirement(sequences, times, each in joined_before, each in joined_after))
         if not required:
             return None
-        rest = "".join(text[start:end] for start, end in _between(text, guarded.found))
+        rest = "".join(text[start:end] for start, end in between(text, guarded.found))
         only = self._vocabulary.holding([letter for letter in _SPECIAL if guarded.found and letter not in rest])
         penalty = _PENALTY_WITH_TERMS if terms and guarded.terms else 1.0
         return Requirements(required, only, self._words, self._engine.special_tokens.end, penalty)
@@ -183,11 +162,11 @@ class GuardedSearch:
                     results[number][rank] = replace(part, marked=with_shown_codes((part.text,), job.guarded))
         if not waiting:
             return
-        alignments = self._alignments([(jobs[number], results[number][rank]) for number, rank in waiting])
+        alignments = self._codes.alignments([(jobs[number], results[number][rank]) for number, rank in waiting])
         broken: set[int] = set()
         for (number, rank), alignment in zip(waiting, alignments, strict=True):
             job, part = jobs[number], results[number][rank]
-            marked, whole = self._arranged(job, part, alignment)
+            marked, whole = self._codes.arranged(job, part, alignment)
             if whole:
                 results[number][rank] = replace(part, marked=marked)
             elif rank == 0:
@@ -196,79 +175,6 @@ class GuardedSearch:
             if number in broken:
                 results[number] = [self._in_pieces(jobs[number], results[number][0], search, at_placeholders=False)]
             results[number] = [part for part in results[number] if part.marked is not None]
-
-    def _alignments(self, asked: Sequence[tuple[Job, Part]]) -> list[Alignment]:
-        """(target tokens, source tokens) for each:
-
-        how much each token attended to each source token when it was generated.
-        """
-        code = self._engine.special_tokens.target_code
-        targets = [list(part.hypothesis.tokens) for _, part in asked]
-        skipped = [int(code is not None and target[:1] == [code]) for target in targets]
-        given = [target[skip:] for target, skip in zip(targets, skipped, strict=True)]
-        block = force(self._engine, [job.source for job, _ in asked], given, cross_attention=True)
-        assert block.cross_attention is not None  # noqa: S101 - asked for
-        attention = block.cross_attention.float().cpu().numpy()
-        found = []
-        for row, ((job, _), target, skip) in enumerate(zip(asked, targets, skipped, strict=True)):
-            alignment = np.zeros((len(target), len(job.source)), dtype=np.float32)
-            alignment[skip:] = attention[row, : len(target) - skip, : len(job.source)]
-            found.append(alignment)
-        return found
-
-    def _arranged(self, job: Job, part: Part, attention: Alignment) -> tuple[Marked, bool]:
-        """A translation with its codes."""
-        engine, guarded, text = self._engine, job.guarded, part.text
-        leading, trailing = self._frame()
-        decoded = engine.tokenizer.decode(part.hypothesis.tokens)
-        spans = moved_spans(spans_of(engine.tokenizer, part.hypothesis.tokens), decoded, text)
-        items = joined_exact(find(text, guarded.shown))
-        units = units_of(text, items)
-        tokens = slice(leading, len(job.source) - trailing)
-        alignment = np.full((len(units), len(job.source[tokens])), 1e-6, dtype=np.float32)
-        for (start, end), row in zip(spans, attention, strict=True):
-            for number, (first, last) in enumerate(units):
-                if start < last and first < end:
-                    alignment[number] += row[tokens]
-        offsets = self._token_offsets(job)
-        for number, origin in _origins(units, items, joined_exact(guarded.found)).items():
-            alignment[number] = 1e-6
-            alignment[number, offsets(origin.start) : max(offsets(origin.end), offsets(origin.start) + 1)] = 1.0
-        placed = [
-            Placed(
-                each.code,
-                offsets(each.offset),
-                left=each.offset > 0 and not job.segment.text[each.offset - 1].isspace(),
-                blank=each.blank,
-            )
-            for each in guarded.codes
-            if not each.length
-        ]
-        arrangement = arrange(text, units, placed, alignment)
-        return with_shown_codes(arrangement.marked, guarded), arrangement.whole
-
-    def _frame(self) -> tuple[int, int]:
-        """How many tokens precede and follow the text of every source."""
-        encoded = self._engine.tokenizer.encode_sources(["", "a", "b"])
-        leading = 0
-        while encoded[1][leading] == encoded[2][leading]:
-            leading += 1
-        return leading, len(encoded[0]) - leading
-
-    def _token_offsets(self, job: Job) -> Callable[[int], int]:
-        """From characters of the source text to the number of its tokens before them."""
-        leading, trailing = self._frame()
-        known: dict[int, int] = {}
-        text = job.segment.text
-        count = len(job.source) - leading - trailing
-
-        def offset(character: int) -> int:
-            if character not in known:
-                (prefix,) = self._engine.tokenizer.encode_sources([text[:character]])
-                known[character] = min(len(prefix) - leading - trailing, count)
-            return known[character]
-
-        return offset
 
     # Pieces ----------------------------------------------------------------------------------------------------------
 
@@ -355,7 +261,7 @@ def _source_kept(segment: TextSegment, guarded: Guarded, whole: Part, silent: bo
 
 def _has_words(text: str, guarded: Guarded) -> bool:
     """Whether a piece has anything to translate."""
-    return any(letter.isalpha() for start, end in _between(text, guarded.found) for letter in text[start:end])
+    return any(letter.isalpha() for start, end in between(text, guarded.found) for letter in text[start:end])
 
 
 def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
@@ -365,40 +271,6 @@ def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
         (each.start, each.end, tuple(writings(each.text)) if each.kind is Kind.NUMBER else (each.text,))
         for each in sorted([*joined_exact(found), *signs], key=lambda each: each.start)
     ]
-
-
-def _between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:
-    """The parts of a text between what was found."""
-    edges = [0, *(edge for each in found for edge in (each.start, each.end)), len(text)]
-    return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
-    """Words, marks, and what was found, which is not cut, as parts of a text."""
-    units: list[tuple[int, int]] = []
-    between = _between(text, items)
-    for (start, end), item in zip(between, [*items, None], strict=True):
-        units += [match.span() for match in _UNIT.finditer(text, start, end)]
-        if item is not None:
-            units.append((item.start, item.end))
-    return units
-
-
-def _origins(units: Sequence[tuple[int, int]], items: Sequence[Found], sources: Sequence[Found]) -> dict[int, Found]:
-    """The n-th of a kind in a translation comes from the n-th in the source; by their units."""
-    waiting: dict[object, list[Found]] = {}
-    for each in sources:
-        waiting.setdefault(_same(each), []).append(each)
-    places = {span: number for number, span in enumerate(units)}
-    found = {}
-    for each in items:
-        if origin := waiting.get(_same(each)):
-            found[places[each.start, each.end]] = origin.pop(0)
-    return found
-
-
-def _same(found: Found) -> object:
-    return found.text if found.kind is Kind.EXACT else re.sub(r"\D", "", found.text)
 
 
 def _caution(kind: type[KnnmtWarning], words: str, segment: TextSegment) -> Caution:

@@ -15,7 +15,7 @@ from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.asking import Asking
 from knnmt.translator.assembly import Part
-from knnmt.translator.guarded_search import Job
+from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.stages import Call, OpenText, TextsGrowing
 from knnmt.translator.translation import Translation

@@ -30,8 +30,9 @@ from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.asking import AskedText
 from knnmt.translator.assembly import Part, assemble, untranslated
 from knnmt.translator.evidence import evidence_of
-from knnmt.translator.guarded_search import GuardedSearch, Job
+from knnmt.translator.guarded_search import GuardedSearch
 from knnmt.translator.guarding import Guarding
+from knnmt.translator.job import Job
 from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation, TranslationKind

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from knnmt.service.access import Caller
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
+from knnmt.service.request_shapes import SegmentAsked
 from knnmt.service.routes.domains import segment_pairs
 from knnmt.service.service import Service, awaited
-from knnmt.service.shapes import SegmentAsked
 
 
 async def learn(service: Service, caller: Caller, domain: Domain, pairs: Sequence[tuple[str, str]]) -> None:

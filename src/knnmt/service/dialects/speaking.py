@@ -20,10 +20,10 @@ from starlette.exceptions import HTTPException
 from knnmt.errors import KnnmtError
 from knnmt.records import parse_json
 from knnmt.service.access import Caller
+from knnmt.service.answer_shapes import ProblemAnswer
 from knnmt.service.asking import who_asks
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
-from knnmt.service.shapes import ProblemAnswer
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MAX_FIELDS = 5_000

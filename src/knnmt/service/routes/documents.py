@@ -12,11 +12,11 @@ from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.glossary import Glossary, Term
 from knnmt.service.access import Caller
+from knnmt.service.answer_shapes import DocumentAnswer
 from knnmt.service.asking import TheCaller, TheService, domain_asked, sent_file
 from knnmt.service.documents import DocumentWork, SentDocument, require_size
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.service.shapes import DocumentAnswer
 
 router = APIRouter(tags=["documents"])
 _IN_MEMORY = 1 << 20  # bytes of a document in memory before it goes to disk

@@ -17,20 +17,12 @@ from knnmt.datastore.store import matching
 from knnmt.errors import KnnmtError
 from knnmt.fitting.ready_store import build
 from knnmt.service.access import Caller
+from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.asking import TheCaller, TheService
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
+from knnmt.service.request_shapes import DomainAsked, SegmentAsked, SegmentsAsked
 from knnmt.service.service import Service, awaited
-from knnmt.service.shapes import (
-    DomainAnswer,
-    DomainAsked,
-    DomainsAnswer,
-    RemovedAnswer,
-    SegmentAsked,
-    SegmentsAnswer,
-    SegmentsAsked,
-    StoredAnswer,
-)
 
 router = APIRouter(tags=["domains"])
 _SourceAsked = Annotated[str | None, Query(description="The whole source text.", min_length=1, max_length=20_000)]

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer
 from knnmt.service.asking import (
     TheCaller,
     TheService,
@@ -20,8 +21,8 @@ from knnmt.service.asking import (
     text_requests,
     while_connected,
 )
+from knnmt.service.request_shapes import ExplainAsked, MatchAsked
 from knnmt.service.service import Service
-from knnmt.service.shapes import ExplainAnswer, ExplainAsked, MatchAsked, MatchesAnswer
 from knnmt.translator.explanation import Explanation, passages_of, words_of
 from knnmt.translator.memories import Request as TextRequest
 from knnmt.translator.translation import Translation

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from knnmt.service.access import Caller
+from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.asking import TheCaller, TheService, sent_file
 from knnmt.service.config import require_name
-from knnmt.service.jobs import Job
+from knnmt.service.job_records import Job
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.service.shapes import JobAnswer, JobsAnswer
 
 router = APIRouter(tags=["memories"])
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")

@@ -8,9 +8,10 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.sentences import split_lines, split_sentences
+from knnmt.service.answer_shapes import SentencesAnswer
 from knnmt.service.asking import TheCaller, TheService
 from knnmt.service.problems import Problem
-from knnmt.service.shapes import SentencesAnswer, SentencesAsked
+from knnmt.service.request_shapes import SentencesAsked
 
 router = APIRouter(tags=["translating"])
 

@@ -14,10 +14,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from knnmt.errors import KnnmtError
+from knnmt.service.answer_shapes import TranslateAnswer
 from knnmt.service.asking import TheCaller, TheService, domain_asked, require_retrieval, text_requests, while_connected
 from knnmt.service.problems import Problem, problem_of
+from knnmt.service.request_shapes import TranslateAsked
 from knnmt.service.service import Service
-from knnmt.service.shapes import TranslateAnswer, TranslateAsked
 from knnmt.translator.as_json import as_json
 from knnmt.translator.explanation import words_of
 from knnmt.translator.memories import Request as TextRequest

@@ -1,0 +1,111 @@
+"""`knnmt translate` with lines of text: where they come from, and the loop that translates and prints them."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from knnmt import timing
+from knnmt.cli.output import Columns, open_output, require_other_output, write_all
+from knnmt.cli.progress import tally
+from knnmt.corpus.lines import decode_lines, read_lines
+from knnmt.corpus.plain_text import require_plain_text
+from knnmt.corpus.sides import watched
+from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+
+if TYPE_CHECKING:
+    from knnmt.translator.translator import Translator
+
+
+def translate_lines(
+    files: list[Path] | None,
+    texts: list[str] | None,
+    output: Path | None,
+    plain: bool,
+    load: Callable[[], Translator],
+    settings: dict[str, Any],
+    datastore: Path | None,
+    columns: Columns,
+    jsonl: bool,
+    timings: bool,
+) -> None:
+    """Translate texts, or else the lines of files, or else standard input, and print a line for each.
+
+    load: is called after everything that can be checked without a model
+    settings: of `Translator.stream`
+    """
+    _check_input(files, texts, output)
+    keyboard = not files and not texts and sys.stdin.isatty()
+    if keyboard:
+        print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
+        settings = {**settings, "window": 1}
+    total = len(texts) if texts else count_lines(files, plain)
+    warnings.simplefilter("always", KnnmtWarning)
+    warnings.simplefilter("ignore", NoTranslationWarning)  # reported with the number of the line
+
+    with timing.record() if timings else nullcontext() as record:
+        translator = load()
+        from knnmt.translator.memories import languages_of
+
+        if timings:
+            translator.statistics.hit_distances = Counter()
+        # A bar does not fit on a terminal that shows the translations themselves.
+        shown = output is not None or not sys.stdout.isatty()
+        with open_output(output) as out, tally("translating", total, "lines", shown) as finished:
+            lines = texts or lines_of(files, plain)
+            language = translator.engine.languages.source or (datastore and languages_of(datastore)[0])
+            asked = watched(lines, language) if language else lines
+            translations = translator.stream(asked, **settings, progress=finished)
+            failed = write_all(translations, total, out, finished, columns=columns, jsonl=jsonl)
+    if record is not None:
+        print(record.table(), file=sys.stderr)
+        if translator.statistics.rows:
+            print(translator.statistics.summary(), file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:
+    if texts and files:
+        raise SettingError("expected --text or files, found both: give one of them")
+    for file in files or []:
+        if not file.exists():
+            raise InputError(f"{file}: no such file. To translate these words themselves, use --text")
+    if not texts:
+        require_other_output(output, files)
+
+
+def count_lines(files: list[Path] | None, plain: bool) -> int | None:
+    """The number of lines, if it can be known. Unreadable input fails before the model is loaded."""
+    if not files:
+        with suppress(OSError):  # a standard input that is not a file of the system
+            if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+                _look_at_standard_input(plain)
+        return None
+    # Data from a pipe comes once, and cannot be counted first.
+    counts = [sum(1 for _ in read_lines(file, plain)) for file in files if file.is_file()]
+    return sum(counts) if len(counts) == len(files) else None
+
+
+def lines_of(files: list[Path] | None, plain: bool = False) -> Iterator[str]:
+    """The lines of files, or of standard input if there are none. Documents fail with an error unless `plain`."""
+    if not files:
+        _look_at_standard_input(plain)
+        yield from decode_lines(sys.stdin.buffer, "standard input")
+    for file in files or []:
+        yield from read_lines(file, plain)
+
+
+def _look_at_standard_input(plain: bool) -> None:
+    if isinstance(sys.stdin.buffer, io.BufferedReader):
+        require_plain_text(None, sys.stdin.buffer.peek(), plain)

@@ -1,0 +1,131 @@
+"""`JobRecords`: the jobs of a service on disk, from which they resume after a kill.
+
+DATA/jobs/ID/
+  job.json         the request and the progress; written when the memory is complete
+  memory.*         the memory as it was sent, under our own name; only the process of the job reads it
+  store            the store that is built from it
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from knnmt.config import check
+from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.errors import KnnmtError
+from knnmt.records import as_record, parse_json
+from knnmt.regular_files import read_regular
+from knnmt.service.config import require_name
+
+_log = logging.getLogger("knnmt.service")
+_RECORD = "job.json"
+_ID = re.compile(r"[0-9a-f]{16}")
+_MAX_RECORD_BYTES = 1 << 20
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+Stage = Literal["building", "publishing", "indexing"]
+_ENDED = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job, as in its record.
+
+    name: the sender's name of the memory
+    file: our name of it
+    adding: to a domain that existed when the job started
+    done, of: pairs that are built, and their number once they are counted
+    summary: what became of the memory's units, in lines
+    message: why it failed
+    by: the name of the sender's key
+
+    Times are seconds since 1970.
+    """
+
+    id: str
+    domain: str
+    name: str
+    file: str
+    format: str | None
+    skip_malformed: bool
+    unfinished: bool
+    by: str
+    created: float
+    state: State = "waiting"
+    stage: Stage = "building"
+    adding: bool = False
+    done: int = 0
+    of: int | None = None
+    attempts: int = 0
+    ended: float | None = None
+    message: str | None = None
+    summary: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_name(self.domain)
+        check(_ID.fullmatch(self.id) is not None, "an id must have 16 hexadecimal digits")
+        check(re.fullmatch(r"memory(\.[a-z0-9]{1,10})?", self.file) is not None, "the file must be named memory")
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in _ENDED
+
+
+class JobRecords:
+    """The directories of jobs. data: the directory of the service"""
+
+    def __init__(self, data: Path) -> None:
+        self._place = data.resolve() / "jobs"
+        with storage_errors(self._place):
+            self._place.mkdir(parents=True, exist_ok=True)
+
+    def directory(self, number: str) -> Path:
+        """The directory of a job, by its id."""
+        return self._place / number
+
+    def memory(self, job: Job) -> Path:
+        """The memory of a job."""
+        return self.directory(job.id) / job.file
+
+    def store(self, job: Job) -> Path:
+        """The store that a job builds."""
+        return self.directory(job.id) / "store"
+
+    def read(self) -> Iterator[Job]:
+        """The jobs from before a restart. Whatever was only partly received is deleted."""
+        for found in self._place.iterdir():
+            if not _ID.fullmatch(found.name) or found.is_symlink():
+                continue
+            if not (found / _RECORD).exists():  # it was being received
+                shutil.rmtree(found, ignore_errors=True)
+                continue
+            try:
+                job = as_record(Job, parse_json(read_regular(found / _RECORD, _MAX_RECORD_BYTES)))
+                check(job.id == found.name, "it has the id of another job")
+            except (OSError, ValueError, KnnmtError) as error:
+                _log.error("%s: this job cannot be read and is skipped: %s", found, error)
+                continue
+            yield job
+
+    def save(self, job: Job) -> None:
+        """Write the record of a job, in one step."""
+        content = json.dumps(asdict(job), indent=1).encode()
+        publish_file(self.directory(job.id) / _RECORD, lambda out: out.write(content))
+
+    def clear(self, job: Job) -> None:
+        """Delete all files of a job except its record."""
+        for left in self.directory(job.id).iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            elif left.name != _RECORD:
+                left.unlink(missing_ok=True)
+
+    def delete(self, job: Job) -> None:
+        """Delete all files of a job."""
+        shutil.rmtree(self.directory(job.id), ignore_errors=True)
