@@ -82,6 +82,13 @@ def test_many_inputs_are_multiplied_in_blocks(rows: int, fine: bool) -> None:
 
 
 @pytest.mark.usefixtures("build")
+@pytest.mark.parametrize(("rows", "inputs", "fine"), [(83, 8190, True), (83, 8190, False), (699, 1021, False)])
+def test_more_rows_than_stay_near_are_multiplied_in_blocks(rows: int, inputs: int, fine: bool) -> None:
+    x, weight = torch.randn(rows, inputs), torch.randn(50, inputs)
+    assert torch.equal(Int8Projection(weight, None, fine)(x), reference(x, weight, None, fine))
+
+
+@pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("inputs", [1280, 4099])
 @pytest.mark.parametrize("fine", [False, True])
 @pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1), (-1, -1)])

@@ -138,7 +138,7 @@ struct Stack {
     Stack(teams::Team& team, const Shape& shape, const Buffers& at, int64_t rows) : team(team), shape(shape), at(at), rows(rows) {}
 
     products::Codes codes_for(const Matrix& matrix) const {
-        return {at.codes, at.steps, products::code_stride(matrix.inputs)};
+        return {at.codes, at.steps, products::code_stride(matrix.inputs), rows};
     }
     void prepare(const Matrix& matrix, int64_t row, const float* x) {
         products::prepare(matrix, codes_for(matrix), row, x);

@@ -160,7 +160,7 @@ void knnmt_source_attention(const Matrix* matrices, int32_t count, const float* 
     const std::unique_ptr<float[]> floats(new float[static_cast<size_t>(rows * (dim + outputs + 1))]);
     const std::unique_ptr<uint8_t[]> bytes(new uint8_t[static_cast<size_t>(rows * 2 * stride)]);
     float *const x = floats.get(), *const y = x + rows * dim;
-    const products::Codes codes{bytes.get(), y + rows * outputs, stride};
+    const products::Codes codes{bytes.get(), y + rows * outputs, stride, rows};
     teams::Team team(threads);
     team.each(sentences, [&](int64_t sentence) {
         const int64_t first = firsts[static_cast<size_t>(sentence)], length = lengths[sentence];

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "products.h"
+#include "product8.h"
 #include "vectors.h"
 
 namespace {
@@ -143,29 +143,26 @@ void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* qu
     if (!own.count) return;
     const int64_t dimensions = own.dimensions, stride = stride_of(own), keys = panels_of(own) * FLOATS;
     const Matrix matrix{1, 0, dimensions, keys, own.panels, own.bias, own.scales, own.starts};
-    thread_local std::vector<float> scores, steps, rest;
+    thread_local std::vector<float> scores, steps, rest, numbers;
     thread_local std::vector<uint8_t> codes;
     thread_local std::vector<Scored> near;
     scores.resize(static_cast<size_t>(rows * keys));
     steps.resize(static_cast<size_t>(rows));
     rest.assign(static_cast<size_t>(stride), 0);
+    numbers.resize(static_cast<size_t>(stride));
     codes.resize(static_cast<size_t>(rows * stride));
-    const products::Codes coded{codes.data(), steps.data(), stride};
+    const products::Codes coded{codes.data(), steps.data(), stride, rows};
     for (int64_t row = 0; row < rows; ++row) products::prepare(matrix, coded, row, queries + row * dimensions);
     teams::Team alone(1);
     products::multiply(alone, matrix, rows, nullptr, coded, scores.data());
     for (int64_t row = 0; row < rows; ++row) {
-        using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
-        using Signed = int8_t __attribute__((vector_size(FLOATS)));
         const float* query = queries + row * dimensions;
         std::copy_n(query, dimensions, rest.data());
+        products::read_codes(coded, row, numbers.data());
         Floats squares = {}, lost_squares = {};
         for (int64_t i = 0; i < stride; i += FLOATS) {
-            Narrow narrow;
-            std::memcpy(&narrow, codes.data() + row * stride + i, sizeof(narrow));
-            const Signed number = (Signed)(narrow - static_cast<uint8_t>(products::offset()));  // whatever was added to it
-            const Floats code = __builtin_convertvector(__builtin_convertvector(number, Ints), Floats);
-            const Floats some = load<Floats>(rest.data() + i), lost = some - code * steps[static_cast<size_t>(row)];
+            const Floats some = load<Floats>(rest.data() + i);
+            const Floats lost = some - load<Floats>(numbers.data() + i) * steps[static_cast<size_t>(row)];
             squares += some * some;
             lost_squares += lost * lost;
         }

@@ -72,18 +72,22 @@ void multiply_rows(int64_t count, const Block<Weight>& block) {
     multiply<rows, panels, soon>(block);
 }
 
-// All rows. Of more rows than are multiplied at once, while the first few are multiplied, the panels of `next` are fetched, one
-// after the other. For fewer, the memory is the limit, and each panel is fetched a little ahead.
+// All rows. Of more rows than are multiplied at once, each turn has as many as the others, and while they are multiplied, the panels
+// of `next` are fetched one after the other, as evenly as can be: faster than the memory gives them, multiplication would wait. For
+// fewer rows, the memory is the limit, and each panel is fetched a little ahead.
 template <int panels, typename Weight>
 void multiply_block(int64_t rows, Block<Weight> block, const char* next, int64_t next_stride) {
     if (rows <= ROWS) return multiply_rows<panels, true>(rows, block);
-    for (int64_t row = 0; row < rows; row += ROWS) {
-        const int64_t turn = row / ROWS;
-        block.next = next + (turn < panels ? turn : 0) * next_stride;
-        multiply_rows<panels, false>(rows - row, block);
-        block.x += ROWS * block.x_stride;
-        if (block.start) block.start += ROWS * block.start_stride;
-        block.y += ROWS * block.y_stride;
+    const int64_t turns = (rows + ROWS - 1) / ROWS, line = block.next_step;
+    for (int64_t turn = 0; turn < turns; ++turn) {
+        const int64_t count = rows * (turn + 1) / turns - rows * turn / turns, panel = turn * panels / turns;
+        const int64_t first = (panel * turns + panels - 1) / panels, share = ((panel + 1) * turns + panels - 1) / panels - first;
+        block.next_step = (line + share - 1) / share;
+        block.next = next + panel * next_stride + (turn - first) * block.inputs * block.next_step;
+        multiply_rows<panels, false>(count, block);
+        block.x += count * block.x_stride;
+        if (block.start) block.start += count * block.start_stride;
+        block.y += count * block.y_stride;
     }
 }
 
@@ -188,7 +192,7 @@ void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64
 
 void multiply(teams::Team& team, const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int64_t rows) {
     const int64_t stride = code_stride(matrix.inputs);
-    const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix.digits * stride), stride};
+    const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix.digits * stride), stride, rows};
     if (matrix.digits) team.each(rows, [&](int64_t row) { prepare(matrix, codes, row, x + row * matrix.inputs); });
     multiply(team, matrix, rows, x, codes, y);
 }

@@ -16,6 +16,7 @@ constexpr int CODES = WIDTH == 64 ? 8 : 4;        // rows times digits that are 
 constexpr int FEW = WIDTH == 64 ? 10 : 6;         // of these, the memory is the limit
 constexpr int64_t SHORT = 640;                    // inputs of panels that end soon after they were begun to be fetched, for each digit
 constexpr int CHAINS = 8;                         // sums that are added to independently, so that none waits for its last sum
+constexpr int64_t NEAR = 600 << 10;               // bytes of codes that stay near while all weights pass by
 constexpr int64_t SOON = 4096;                    // bytes that are fetched ahead of a product of few rows
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 constexpr int OFFSET = 128;  // these multiply bytes without a sign by bytes with one
@@ -48,48 +49,62 @@ Ints add_products(Ints sums, Ints row, Ints weight) {
 #endif
 }
 
+// Where a row's codes are. Rows that are multiplied together lie together: of each four inputs, all of their digits one after the
+// other, so that they are read in one go and do not drive each other out of the cache, as rows of 4,096 bytes would.
+struct Place {
+    uint8_t* codes;
+    int64_t step;  // bytes from four inputs to the next four
+};
+
+template <int digits>
+Place place_of(const Codes& x, int64_t row) {
+    const int64_t each = x.rows * digits <= FEW ? x.rows : CODES / digits, first = row / each * each;
+    return {x.codes + first * digits * x.stride + (row - first) * digits * 4, std::min(each, x.rows - first) * digits * 4};
+}
+
 // A row in steps of its largest number's 127th, or with two digits of 128 of which the first goes to 127, its 16256th.
 template <int digits>
 void put(const Codes& into, int64_t row, const float* x, int64_t inputs) {
     using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
     constexpr float LARGEST = digits == 1 ? 127 : 127 * 128;
-    uint8_t* codes = into.codes + row * digits * into.stride;
+    const Place place = place_of<digits>(into, row);
     const int64_t whole = inputs / FLOATS * FLOATS;
     float rest[FLOATS] = {};
     std::copy(x + whole, x + inputs, rest);
-    Floats most = {}, none = {};
-    for (int64_t i = 0; i <= whole; i += FLOATS) {
-        const Floats some = load<Floats>(i < whole ? x + i : rest);
-        most = some > most ? some : most;
-        most = -some > most ? -some : most;
+    Floats highest = load<Floats>(rest), lowest = highest, none = highest * 0.0f;
+    for (int64_t i = 0; i < whole; i += FLOATS) {
+        const Floats some = load<Floats>(x + i);
+        highest = some > highest ? some : highest;
+        lowest = some < lowest ? some : lowest;
         none += some * 0.0f;
     }
-    const float furthest = largest(most), steps = furthest > 0 ? LARGEST / furthest : 0;
+    const float furthest = largest(highest > -lowest ? highest : -lowest), steps = furthest > 0 ? LARGEST / furthest : 0;
     into.steps[row] = furthest / LARGEST + sum(none);  // no number, where there was one that is none
-    for (int64_t i = 0; i <= whole; i += FLOATS) {
-        const size_t bytes = static_cast<size_t>(i < whole ? FLOATS : into.stride - whole);
-        const Ints number = nearest(load<Floats>(i < whole ? x + i : rest) * steps);
-        const Ints first = digits == 1 ? number : (number + 64) >> 7;
-        const Narrow narrow = __builtin_convertvector(first + OFFSET, Narrow);
-        std::memcpy(codes + i, &narrow, bytes);
-        if constexpr (digits == 2) {
-            const Narrow second = __builtin_convertvector(number - (first << 7) + OFFSET, Narrow);
-            std::memcpy(codes + into.stride + i, &second, bytes);
+    const auto put_some = [&](const float* from, int64_t i, int64_t count) __attribute__((always_inline)) {
+        const Ints number = nearest(load<Floats>(from) * steps), first = digits == 1 ? number : (number + 64) >> 7;
+        const Narrow narrow[2] = {__builtin_convertvector(first + OFFSET, Narrow),
+                                  __builtin_convertvector(number - (first << 7) + OFFSET, Narrow)};
+        for (int digit = 0; digit < digits; ++digit) {
+            int32_t fours[FLOATS / 4];
+            std::memcpy(fours, &narrow[digit], sizeof(fours));
+            for (int64_t four = 0; four < count; ++four) std::memcpy(place.codes + (i / 4 + four) * place.step + digit * 4, fours + four, 4);
         }
-    }
+    };
+    for (int64_t i = 0; i < whole; i += FLOATS) put_some(x + i, i, FLOATS / 4);
+    if (whole < inputs) put_some(rest, whole, (into.stride - whole) / 4);
 }
 
-// What is fetched while rows are multiplied: of many, while each few are, a panel that comes next; of few, what comes soon.
+// What is fetched while rows are multiplied: of many, while each few are, some of the panels that come next; of few, what comes soon.
 enum class Fetch { NOTHING, SOON, NEXT };
 
 // One or two digits of some rows, and some panels. chains: how many sums of the same row and output there are.
 template <int digits, int rows, int panels, int chains, Fetch fetch>
-__attribute__((noinline)) void multiply(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
+__attribute__((noinline)) void multiply(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next, int64_t step) {
     static_assert(chains == 1 || panels == 1);
     constexpr int codes = rows * digits;
     const int64_t stride = x.stride, quads = stride / 4, first = panel * FLOATS;
     const int8_t* const weight = static_cast<const int8_t*>(matrix.panels) + first * stride;
-    const uint8_t* const from = x.codes + row * digits * stride;
+    const Place from = place_of<digits>(x, row);
     // All loops over sums are unrolled, or the sums would not stay in registers.
     Ints sums[chains][codes][panels] = {};
 #pragma GCC unroll 32
@@ -98,7 +113,7 @@ __attribute__((noinline)) void multiply(const Matrix& matrix, int64_t panel, con
         for (int p = 0; p < panels; ++p) sums[0][code][p] = load<Ints>(matrix.starts + first + p * FLOATS);
     const auto add_quad = [&](int64_t i, auto& to) __attribute__((always_inline)) {
         Ints some[panels];
-        if (fetch == Fetch::NEXT) __builtin_prefetch(next + i * WIDTH);
+        if (fetch == Fetch::NEXT) __builtin_prefetch(next + i * step);
         for (int p = 0; p < panels; ++p) {
             if (fetch == Fetch::SOON) __builtin_prefetch(weight + (p * quads + i) * WIDTH + SOON);
             some[p] = load<Ints>(weight + (p * quads + i) * WIDTH);
@@ -106,17 +121,24 @@ __attribute__((noinline)) void multiply(const Matrix& matrix, int64_t panel, con
 #pragma GCC unroll 32
         for (int code = 0; code < codes; ++code) {
             int32_t four;
-            std::memcpy(&four, from + code * stride + i * 4, 4);
+            std::memcpy(&four, from.codes + i * from.step + code * 4, 4);
             const Ints broadcast = four - Ints{};
 #pragma GCC unroll 4
             for (int p = 0; p < panels; ++p) to[code][p] = add_products(to[code][p], broadcast, some[p]);
         }
     };
     int64_t i = 0;
-    for (; i + chains <= quads; i += chains)
+    if constexpr (chains == 1)
+        // Meanwhile, the memory to write to is fetched, too, a row at a time: stores that wait for it would hold up the next rows.
+        for (int r = 0; r < rows; ++r) {
+            const char* const place = reinterpret_cast<const char*>(y + (row + r) * matrix.outputs + first);
+            for (int p = 0; p < panels; ++p) __builtin_prefetch(place + p * WIDTH, 1);
+            for (const int64_t end = quads * (r + 1) / rows; i < end; ++i) add_quad(i, sums[0]);
+        }
+    else {
+        for (; i + chains <= quads; i += chains)
 #pragma GCC unroll 8
-        for (int chain = 0; chain < chains; ++chain) add_quad(i + chain, sums[chain]);
-    if constexpr (chains > 1) {
+            for (int chain = 0; chain < chains; ++chain) add_quad(i + chain, sums[chain]);
         for (; i < quads; ++i) add_quad(i, sums[0]);
 #pragma GCC unroll 8
         for (int chain = 1; chain < chains; ++chain)
@@ -145,25 +167,29 @@ __attribute__((noinline)) void multiply(const Matrix& matrix, int64_t panel, con
 
 // The same for at most `rows` of `count` rows.
 template <int digits, int panels, Fetch fetch, int rows = CODES / digits>
-void multiply_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next) {
+void multiply_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y, const int8_t* next = nullptr,
+                   int64_t step = 0) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply_rows<digits, panels, fetch, rows - 1>(count, matrix, panel, x, row, y, next);
-    multiply<digits, rows, panels, 1, fetch>(matrix, panel, x, row, y, next);
+        if (count < rows) return multiply_rows<digits, panels, fetch, rows - 1>(count, matrix, panel, x, row, y, next, step);
+    multiply<digits, rows, panels, 1, fetch>(matrix, panel, x, row, y, next, step);
 }
 
+// The rows from `begin` to before `end`.
 template <int digits, int panels>
-void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const Codes& x, float* y) {
+void multiply_panels(const Matrix& matrix, int64_t panel, int64_t begin, int64_t end, const Codes& x, float* y) {
     constexpr int each = CODES / digits;
-    const int8_t* next = static_cast<const int8_t*>(matrix.panels) + (panel + panels) * FLOATS * x.stride;
+    const int64_t turns = (end - begin + each - 1) / each, bytes = FLOATS * x.stride;  // of a panel
     const bool last = (panel + 2 * panels) * FLOATS > matrix.outputs;
-    int64_t row = 0;
-    if (rows <= (panels - 1) * each) {  // not enough to fetch all panels that come next
-        multiply_rows<digits, panels, Fetch::SOON>(rows, matrix, panel, x, row, y, next);
-        row += each;
-    } else if (!last)
-        for (; row < panels * each && row < rows; row += each, next += FLOATS * x.stride)
-            multiply_rows<digits, panels, Fetch::NEXT>(rows - row, matrix, panel, x, row, y, next);
-    for (; row < rows; row += each) multiply_rows<digits, panels, Fetch::NOTHING>(rows - row, matrix, panel, x, row, y, next);
+    if (turns < panels)  // not enough to fetch all panels that come next
+        for (int64_t row = begin; row < end; row += each) multiply_rows<digits, panels, Fetch::SOON>(end - row, matrix, panel, x, row, y);
+    else if (last)
+        for (int64_t row = begin; row < end; row += each) multiply_rows<digits, panels, Fetch::NOTHING>(end - row, matrix, panel, x, row, y);
+    else {
+        const int8_t* next = static_cast<const int8_t*>(matrix.panels) + (panel + panels) * bytes;
+        const int64_t step = (panels * WIDTH + turns - 1) / turns;  // bytes for each four inputs, as even as can be
+        for (int64_t row = begin; row < end; row += each, next += x.stride / 4 * step)
+            multiply_rows<digits, panels, Fetch::NEXT>(end - row, matrix, panel, x, row, y, next, step);
+    }
 }
 
 // Few rows and inputs: all of them with a panel after the other, so that the memory is read in its own order.
@@ -173,13 +199,18 @@ void multiply_few(const Matrix& matrix, int64_t first, int64_t last, int64_t cou
         if (count < rows) return multiply_few<digits, rows - 1>(matrix, first, last, count, x, y);
     constexpr int chains = rows * digits >= CHAINS ? 1 : CHAINS / (rows * digits) >= 4 ? 4 : 2;
     for (int64_t panel = first; panel < last; ++panel)
-        multiply<digits, rows, 1, chains, Fetch::SOON>(matrix, panel, x, 0, y, nullptr);
+        multiply<digits, rows, 1, chains, Fetch::SOON>(matrix, panel, x, 0, y, nullptr, 0);
 }
 
 template <int digits>
 void multiply_all(const Matrix& matrix, int64_t first, int64_t last, int64_t rows, const Codes& x, float* y) {
     if (rows * digits <= FEW && x.stride <= SHORT * digits) return multiply_few<digits>(matrix, first, last, rows, x, y);
-    by_panels<PANELS>(first, last, [&](int64_t at, auto count) { multiply_panels<digits, count>(matrix, at, rows, x, y); });
+    constexpr int64_t each = CODES / digits;
+    const int64_t groups = (rows + each - 1) / each, blocks = std::min(groups, (groups * CODES * x.stride + NEAR - 1) / NEAR);
+    for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t begin = groups * block / blocks * each, end = std::min(groups * (block + 1) / blocks * each, rows);
+        by_panels<PANELS>(first, last, [&](int64_t at, auto count) { multiply_panels<digits, count>(matrix, at, begin, end, x, y); });
+    }
 }
 
 }  // namespace
@@ -190,6 +221,11 @@ int32_t offset() { return OFFSET; }
 
 void put_into_codes(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
     matrix.digits == 1 ? put<1>(into, row, x, matrix.inputs) : put<2>(into, row, x, matrix.inputs);
+}
+
+void read_codes(const Codes& x, int64_t row, float* into) {
+    const Place place = place_of<1>(x, row);
+    for (int64_t i = 0; i < x.stride; ++i) into[i] = static_cast<int8_t>(place.codes[i / 4 * place.step + i % 4] - OFFSET);
 }
 
 void multiply8(const Matrix& matrix, int64_t first, int64_t last, int64_t rows, const Codes& x, float* y) {

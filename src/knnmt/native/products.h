@@ -27,11 +27,11 @@ struct Matrix {
 
 namespace products {
 
-// Rows in int8: codes (rows, digits, stride), and of each row the size of a step.
+// Rows in int8: so many codes of each as it has digits times `stride`, in an order that product8.cpp knows, and the size of its step.
 struct Codes {
     uint8_t* codes;
     float* steps;
-    int64_t stride;
+    int64_t stride, rows;
 };
 
 inline int64_t code_stride(int64_t inputs) { return (inputs + 3) / 4 * 4; }
