@@ -169,3 +169,15 @@ def test_other_methods_are_not_compiled(stores: list[OpenStore], method: str) ->
     store = stores[0]
     retrieval = Retrieval(store, RetrievalConfig(8, 0.5, 6.0), combiner=random_combiner(store, method, 8, 1))
     assert isinstance(BatchRetrieval([retrieval]).way, PlainSteps)
+
+
+@pytest.mark.parametrize(("k", "trained_with"), [(16, 8), (16, 100)])
+def test_a_network_without_room_for_all_neighbours_is_not_compiled(
+    stores: list[OpenStore], k: int, trained_with: int
+) -> None:
+    store = stores[0]
+    combiner = random_combiner(store, "robust", 8, 1)
+    combiner.network.k = trained_with
+    assert isinstance(
+        BatchRetrieval([Retrieval(store, RetrievalConfig(k, 0.5, 6.0), combiner=combiner)]).way, PlainSteps
+    )

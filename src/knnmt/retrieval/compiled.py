@@ -115,7 +115,7 @@ class CompiledSteps:
         neighbours, for segments with keys in float32, for a cache that compares whole states or counts borrowed
         searches, and for a combiner that is not compiled.
         """
-        native, network = library(), CompiledNetwork.of(combiner)
+        native, network = library(), CompiledNetwork.of(combiner, config.k)
         if combiner is not None and network is None:
             return None
         if config.segments is not None and store.index.entries.key_dtype != torch.float16:

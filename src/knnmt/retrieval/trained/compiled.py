@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from knnmt.retrieval.step import Combiner
-from knnmt.retrieval.trained.combiner import TrainedCombiner
+from knnmt.retrieval.trained.combiner import MAX_K, TrainedCombiner
 from knnmt.retrieval.trained.networks import FadingRobust, Robust
 
 
@@ -32,12 +32,12 @@ class CompiledNetwork:
         self.address = ctypes.addressof(self._network)
 
     @classmethod
-    def of(cls, combiner: Combiner | None) -> CompiledNetwork | None:
-        """That of a combiner, or None if it has none or compiled code does not know its method."""
+    def of(cls, combiner: Combiner | None, k: int) -> CompiledNetwork | None:
+        """That of a combiner, or None if there is none, or if compiled code lacks its method or room for k."""
         if not isinstance(combiner, TrainedCombiner) or type(combiner.network) not in (Robust, FadingRobust):
             return None
         assert isinstance(combiner.network, Robust)  # noqa: S101 - as above
-        return cls(combiner, combiner.network)
+        return cls(combiner, combiner.network) if k <= combiner.network.k <= MAX_K else None
 
     @staticmethod
     def same(one: CompiledNetwork | None, other: CompiledNetwork | None) -> bool:
