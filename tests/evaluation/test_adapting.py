@@ -168,7 +168,9 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
     estimated = translator.memories.open(made).resolve()
     assert read_profiles(made)["knn"].config == estimated
     (tuned,) = [line for line in heard if line.startswith("tuned")]
-    assert tuned.startswith("tuned      not used: the settings estimated from the store are no worse and stay: k ")
+    assert tuned.startswith(
+        "tuned      not used: they are not better on both parts of the text. The estimated settings stay: k "
+    )
     (compared,) = [line for line in heard if line.startswith("compared")]
     before, after = (float(compared.split()[place]) for place in (2, 4))
     assert before < after

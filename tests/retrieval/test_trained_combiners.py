@@ -262,6 +262,11 @@ def _another_method(tensors: dict[str, Tensor], record: dict[str, Any], metadata
     record["method"] = "meta-k"
 
 
+def _another_temperature(tensors: dict[str, Tensor], record: dict[str, Any], metadata: dict[str, str]) -> None:
+    _unsigned(tensors, record, metadata)
+    tensors["temperature"] = torch.zeros(1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -270,6 +275,7 @@ def _another_method(tensors: dict[str, Tensor], record: dict[str, Any], metadata
         (_another_k, "size mismatch"),
         (_enormous, "k must lie between 1 and 64"),
         (_another_method, "it is one of the method meta-k"),
+        (_another_temperature, "its T is not that of its record"),
     ],
 )
 def test_an_altered_file_is_refused(own: Datastore, change: Any, message: str) -> None:
@@ -277,6 +283,18 @@ def test_an_altered_file_is_refused(own: Datastore, change: Any, message: str) -
     _altered(combiner_file(own.path, "robust").path, change)
     with pytest.raises(DatastoreDamagedError, match=f"(?s){message}.*knnmt train-combiner"):
         TrainedCombiner.read(own, "robust")
+
+
+def test_impossible_fading_is_refused(own: Datastore) -> None:
+    made(own, "robust-fading").write(own.path)
+
+    def no_width(tensors: dict[str, Tensor], record: dict[str, Any], metadata: dict[str, str]) -> None:
+        _unsigned(tensors, record, metadata)
+        tensors["fading"] = torch.tensor([5.0, 0.8, 6.0, 0.0])
+
+    _altered(combiner_file(own.path, "robust-fading").path, no_width)
+    with pytest.raises(DatastoreDamagedError, match=r"(?s)widths of fading must be above 0.*knnmt train-combiner"):
+        TrainedCombiner.read(own, "robust-fading")
 
 
 def test_what_is_no_combiner_and_a_later_version_are_refused(own: Datastore) -> None:
@@ -315,6 +333,10 @@ def test_a_combiner_brings_its_settings(store: Datastore) -> None:
         combiner.applied_to(asked, {"k"})
     with pytest.raises(SettingError, match="search of the whole store, but the call asks for search in 32 segments"):
         combiner.applied_to(asked, {"segments"})
+    for name in ("interpolation_weight", "fading"):
+        with pytest.raises(SettingError, match="meta-k predicts λ by itself"):
+            combiner.applied_to(asked, {name})
+        assert combiner.applied_to(replace(asked, k=K, temperature=6.0, segments=None), {name, "profile"}).k == K
     with pytest.raises(SettingError, match="not for Fast kNN-MT"):
         combiner.applied_to(RetrievalConfig(4, 0.5, 20.0, fast=FastConfig()), set())
     with pytest.raises(SettingError, match="and the gate both predict"):

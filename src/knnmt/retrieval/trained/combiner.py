@@ -84,13 +84,18 @@ class TrainedCombiner:
         return weights[:, :found], functional.logsigmoid(logits).masked_fill(nothing, float("-inf"))
 
     def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
-        """Settings with the k, T and search that it was trained for; any of these in `given` must be equal."""
+        """Settings with the k, T and search that it was trained for.
+
+        given: the settings that a call names: k, T and search must be equal, and λ must not be there
+        """
         record = self.record
         again = f"or train another: `knnmt train-combiner STORE --dev DEV --method {record.method}`"
         check(
             config.fast is None, f"the combiner {record.method} is not for Fast kNN-MT; translate without it, {again}"
         )
         check(config.gate is None, f"the combiner {record.method} and the gate both predict λ: give only one of them")
+        predicted = "profile" in given or not {"interpolation_weight", "fading"} & set(given)
+        check(predicted, f"the combiner {record.method} predicts λ by itself: leave out λ and fading")
         for name in ("k", "temperature", "use_counts"):
             trained, asked = getattr(record, name), getattr(config, name)
             check(
@@ -135,6 +140,7 @@ class TrainedCombiner:
             file.require_fit(record, store)  # before making a network of the size that the record says
             network = NETWORKS[method](record.k, record.dim)
             network.load_state_dict(dict(tensors))
+            network.require_sound(record.temperature)
         except (*UNREADABLE, SettingError) as error:
             raise file.unreadable(error) from error
         if network.sees_scores:

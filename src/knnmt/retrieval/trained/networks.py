@@ -12,6 +12,7 @@ normalised over the training rows if they are inputs.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -53,6 +54,10 @@ class CombinerNetwork(nn.Module):
         self.register_buffer("scale", torch.ones(2 * k))
         self.register_buffer("far", torch.ones(1))
         self.register_buffer("temperature", torch.ones(1))
+
+    def require_sound(self, temperature: float) -> None:
+        """Raise an error if T is another one, or if numbers that are not trained are impossible."""
+        check(math.isclose(float(self.temperature), temperature, rel_tol=1e-5), "its T is not that of its record")
 
     def fit_inputs(self, seen: Seen, temperature: float) -> None:
         """Take the units of inputs from the training rows."""
@@ -154,6 +159,10 @@ class FadingRobust(Robust):
         super().__init__(k, dim)
         self.register_buffer("fading", torch.ones(4))
         self._numbers: Fading | None = None  # the same on the host, so that no step waits for a GPU
+
+    def require_sound(self, temperature: float) -> None:
+        super().require_sound(temperature)
+        Fading(*self.fading.tolist())  # this checks them
 
     def take_fading(self, fading: Fading | None) -> None:
         check(fading is not None, "robust-fading needs settings whose λ fades: tune the store first")
