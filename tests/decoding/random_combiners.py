@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 
 from knnmt.config import Fading
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.datastore.store import Datastore
 from knnmt.retrieval.trained.combiner import CombinerRecord, TrainedCombiner
 from knnmt.retrieval.trained.networks import NETWORKS, Robust
 
 
-def random_combiner(store: OpenStore, method: str, k: int, seed: int, segments: int | None = None) -> TrainedCombiner:
+def random_combiner(store: Datastore, method: str, k: int, seed: int, segments: int | None = None) -> TrainedCombiner:
     """One with random weights, at which λ is neither 0 nor 1."""
     torch.manual_seed(seed)
-    manifest = store.datastore.manifest
+    manifest = store.manifest
     network = NETWORKS[method](k, manifest.dim)
     with torch.no_grad():
         if isinstance(network, Robust):

@@ -163,7 +163,9 @@ def test_a_trained_combiner_drafts_too(
     sources = halves.tokenizer.encode_sources(TEXTS)
     config = replace(halves.generation, beam=1, n_best=1, max_tokens=24)
     opened = OpenStore(store)
-    retrieval = Retrieval(opened, CONFIG, combiner=random_combiner(opened, method, CONFIG.k, 3, CONFIG.segments))
+    retrieval = Retrieval(
+        opened, CONFIG, combiner=random_combiner(opened.datastore, method, CONFIG.k, 3, CONFIG.segments)
+    )
     plain, _, found, by_drafts = both(halves, sources, config, retrieval)
     assert_alike(plain, found)
     assert by_drafts.accepted > 0

@@ -169,7 +169,7 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
     assert read_profiles(made)["knn"].config == estimated
     (tuned,) = [line for line in heard if line.startswith("tuned")]
     assert tuned.startswith(
-        "tuned      not used: they are not better on both parts of the text. The estimated settings stay: k "
+        "tuned      not used: tuned settings are not better on both parts of the text, so the estimated ones stay: k "
     )
     (compared,) = [line for line in heard if line.startswith("compared")]
     before, after = (float(compared.split()[place]) for place in (2, 4))

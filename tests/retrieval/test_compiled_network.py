@@ -108,7 +108,7 @@ def test_compiled_networks_are_those_of_pytorch(
     seed: int,
 ) -> None:
     store = stores[which]
-    combiner = random_combiner(store, method, k, seed)
+    combiner = random_combiner(store.datastore, method, k, seed)
     retrieval = Retrieval(store, RetrievalConfig(k, 0.5, 6.0, cache=cache), combiner=combiner)
     assert_same_steps(retrieval, sentences, width, spread, seed)
 
@@ -121,7 +121,9 @@ def test_every_build_has_the_same_network(
     """Also a vocabulary that is no multiple of a vector."""
     monkeypatch.setattr(compiled, "library", lambda: load(build))
     store = stores[1]
-    retrieval = Retrieval(store, RetrievalConfig(32, 0.5, 6.0), combiner=random_combiner(store, "robust-fading", 32, 5))
+    retrieval = Retrieval(
+        store, RetrievalConfig(32, 0.5, 6.0), combiner=random_combiner(store.datastore, "robust-fading", 32, 5)
+    )
     assert_same_steps(retrieval, 3, 2, 0.4, 7, vocabulary)
 
 
@@ -143,7 +145,7 @@ def test_beams_are_those_of_pytorch(
 ) -> None:
     store = stores[which]
     config = RetrievalConfig(8, 0.5, 6.0, segments=segments)
-    retrieval = Retrieval(store, config, combiner=random_combiner(store, method, 8, 3, segments))
+    retrieval = Retrieval(store, config, combiner=random_combiner(store.datastore, method, 8, 3, segments))
     fast, slow = (beams(tiny, retrieval, plain) for plain in (False, True))
     assert [tokens for tokens, _ in fast] == [tokens for tokens, _ in slow]
     assert [score for _, score in fast] == pytest.approx([score for _, score in slow], abs=1e-3)
@@ -151,7 +153,7 @@ def test_beams_are_those_of_pytorch(
 
 def test_batches_of_different_combiners_do_not_share_places(stores: list[OpenStore]) -> None:
     store, config = stores[0], RetrievalConfig(8, 0.5, 6.0, segments=3)
-    one, other = (random_combiner(store, "robust-fading", 8, seed, 3) for seed in (1, 2))
+    one, other = (random_combiner(store.datastore, "robust-fading", 8, seed, 3) for seed in (1, 2))
     first, again, second, plain = (
         BatchRetrieval([Retrieval(store, config, combiner=each)], batch.statistics)
         for batch in [BatchRetrieval([])]
@@ -167,7 +169,7 @@ def test_batches_of_different_combiners_do_not_share_places(stores: list[OpenSto
 @pytest.mark.parametrize("method", ["meta-k", "kernel-smoothed"])
 def test_other_methods_are_not_compiled(stores: list[OpenStore], method: str) -> None:
     store = stores[0]
-    retrieval = Retrieval(store, RetrievalConfig(8, 0.5, 6.0), combiner=random_combiner(store, method, 8, 1))
+    retrieval = Retrieval(store, RetrievalConfig(8, 0.5, 6.0), combiner=random_combiner(store.datastore, method, 8, 1))
     assert isinstance(BatchRetrieval([retrieval]).way, PlainSteps)
 
 
@@ -176,7 +178,7 @@ def test_a_network_without_room_for_all_neighbours_is_not_compiled(
     stores: list[OpenStore], k: int, trained_with: int
 ) -> None:
     store = stores[0]
-    combiner = random_combiner(store, "robust", 8, 1)
+    combiner = random_combiner(store.datastore, "robust", 8, 1)
     combiner.network.k = trained_with
     assert isinstance(
         BatchRetrieval([Retrieval(store, RetrievalConfig(k, 0.5, 6.0), combiner=combiner)]).way, PlainSteps

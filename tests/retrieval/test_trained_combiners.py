@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from datastore_pairs import some_pairs
+from random_combiners import random_combiner
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
-from knnmt.config import Fading, FastConfig, RetrievalConfig
+from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
@@ -24,7 +25,7 @@ from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.retrieval.step import SentenceSoFar, Step, ask_combiner
-from knnmt.retrieval.trained.combiner import CombinerRecord, TrainedCombiner, combiner_file
+from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.retrieval.trained.networks import NETWORKS, sizes_up_to
 from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
 
@@ -38,18 +39,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def made(store: Datastore, method: str, k: int = K) -> TrainedCombiner:
     """One with random weights, and units of inputs that are not 1."""
-    torch.manual_seed(len(method))
-    manifest = store.manifest
-    network = NETWORKS[method](k, manifest.dim)
-    network.mean.uniform_(0, 3)
-    network.scale.uniform_(0.1, 0.5)
-    network.far.fill_(40.0)
-    network.temperature.fill_(6.0)
-    network.take_fading(Fading(5.0, 0.8, 6.0, 0.7))
-    record = CombinerRecord(
-        method, k, 6.0, True, None, manifest.model, manifest.tokenizer, manifest.dim, manifest.transforms, 0, 9, 100, {}
-    )
-    return TrainedCombiner(network, record)
+    return random_combiner(store, method, k, seed=len(method))
 
 
 def a_step(store: Datastore, rows: int = 5, k: int = K) -> tuple[Step, Neighbours]:

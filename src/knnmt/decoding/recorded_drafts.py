@@ -191,7 +191,7 @@ class RecordedDrafting(FollowingBatches[Batch]):
             if (while_running or sentences) and not batch.ready:
                 break
             taken = range(batch.begun, min(len(batch.sources), batch.begun + most - len(sentences)))
-            chosen = batch.entries()
+            chosen = batch.chosen_entries()
             entries += [chosen.entries[number] for number in taken]
             sentences += [Sentence(batch, number, self._first_draft(chosen, number)) for number in taken]
             batch.begun = taken.stop
@@ -219,7 +219,7 @@ class RecordedDrafting(FollowingBatches[Batch]):
         arena, steps, sentences, source = self._begin(), self._recorded.steps, waiting.sentences, waiting.source
         assert steps is not None  # noqa: S101 - it has begun
         free = free[: waiting.size]
-        told = np.zeros((waiting.size, 4 + MAX_TURNS - 1), np.int64)
+        told = np.zeros((waiting.size, arena.admitted.numbers.shape[1]), np.int64)
         told[:, 0] = free
         told[len(sentences) :, 1] = 1
         told[: len(sentences), 2:4] = waiting.spans

@@ -22,7 +22,7 @@ class Batch(FollowingBatch):
         """Whether its segments are chosen."""
         return self.chosen is None or (self.chosen.done() and self.chosen.exception() is None)
 
-    def entries(self) -> ChosenEntries:
+    def chosen_entries(self) -> ChosenEntries:
         """The entries of each sentence's own segments. This may wait for the choice."""
         chosen = self.retrieval.choose(self.sources) if self.chosen is None else self.chosen.result()
         assert chosen[0] is not None  # noqa: S101 - all sentences are searched by segment

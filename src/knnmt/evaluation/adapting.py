@@ -256,7 +256,9 @@ class _Making:
         main = profiles[default or (SEGMENTS if SEGMENTS in profiles else TUNED)]
         chosen = main.config
         fate = (
-            "" if default else "not used: they are not better on both parts of the text. The estimated settings stay: "
+            ""
+            if default
+            else "not used: tuned settings are not better on both parts of the text, so the estimated ones stay: "
         )
         how = f", by the likelihood of {main.pairs:,} pairs" if default else ""
         self._tell(

@@ -86,7 +86,7 @@ def steps_for(
         store, config = groups[0].store, groups[0].config
         combiner = groups[0].combiner
         if groups[0].gate is None and config.fast is None and store.size:
-            recordable = config.cache is None and combiner is None  # a cache chooses the rows that search
+            recordable = config.cache is None and combiner is None  # a cache chooses the rows; no combiner is recorded
             if (
                 fixed
                 and recordable

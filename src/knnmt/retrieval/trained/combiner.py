@@ -94,8 +94,8 @@ class TrainedCombiner:
             config.fast is None, f"the combiner {record.method} is not for Fast kNN-MT; translate without it, {again}"
         )
         check(config.gate is None, f"the combiner {record.method} and the gate both predict λ: give only one of them")
-        predicted = "profile" in given or not {"interpolation_weight", "fading"} & set(given)
-        check(predicted, f"the combiner {record.method} predicts λ by itself: leave out λ and fading")
+        names_weight = "profile" not in given and bool({"interpolation_weight", "fading"} & set(given))
+        check(not names_weight, f"the combiner {record.method} predicts λ by itself: leave out λ and fading")
         for name in ("k", "temperature", "use_counts"):
             trained, asked = getattr(record, name), getattr(config, name)
             check(
