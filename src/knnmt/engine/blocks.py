@@ -134,14 +134,14 @@ class DecoderLayer:
         """In int8, each number has two digits, because the output is compared with keys in float32."""
         return cls(
             heads=shape.decoder_heads,
-            self_in=_square(weights, shape, *(f"{name}.self_attn.{part}_proj" for part in "qkv"), fine=True),
-            self_out=_square(weights, shape, f"{name}.self_attn.out_proj", fine=True),
+            self_in=_square(weights, shape, *(f"{name}.self_attn.{part}_proj" for part in "qkv"), of_steps=True),
+            self_out=_square(weights, shape, f"{name}.self_attn.out_proj", of_steps=True),
             self_residual=_residual(weights, f"{name}.self_attn_layer_norm", shape),
-            cross_query=_square(weights, shape, f"{name}.encoder_attn.q_proj", fine=True),
+            cross_query=_square(weights, shape, f"{name}.encoder_attn.q_proj", of_steps=True),
             cross_key_value=_square(weights, shape, *(f"{name}.encoder_attn.{part}_proj" for part in "kv")),
-            cross_out=_square(weights, shape, f"{name}.encoder_attn.out_proj", fine=True),
+            cross_out=_square(weights, shape, f"{name}.encoder_attn.out_proj", of_steps=True),
             cross_residual=_residual(weights, f"{name}.encoder_attn_layer_norm", shape),
-            feed_forward=_feed_forward(weights, name, shape, fine=True),
+            feed_forward=_feed_forward(weights, name, shape, of_steps=True),
             feed_forward_residual=_residual(weights, f"{name}.final_layer_norm", shape),
         )
 
@@ -183,19 +183,19 @@ class DecoderLayer:
         return self.feed_forward_residual(x, self.feed_forward)
 
 
-def _square(weights: Weights, shape: Architecture, *names: str, fine: bool = False) -> AnyProjection:
+def _square(weights: Weights, shape: Architecture, *names: str, of_steps: bool = False) -> AnyProjection:
     """Projections from the model's dimension to itself."""
-    return weights.projection(*names, inputs=shape.dim, outputs=shape.dim, fine=fine)
+    return weights.projection(*names, inputs=shape.dim, outputs=shape.dim, fine=of_steps, of_steps=of_steps)
 
 
 def _residual(weights: Weights, name: str, shape: Architecture) -> Residual:
     return Residual(weights.norm(name, shape.dim, shape.norm_epsilon), shape.norm_first)
 
 
-def _feed_forward(weights: Weights, name: str, shape: Architecture, fine: bool = False) -> FeedForward:
+def _feed_forward(weights: Weights, name: str, shape: Architecture, of_steps: bool = False) -> FeedForward:
     hidden = weights.rows_of(f"{name}.fc1.weight")
     return FeedForward(
-        weights.projection(f"{name}.fc1", inputs=shape.dim, outputs=hidden, fine=fine),
-        weights.projection(f"{name}.fc2", inputs=hidden, outputs=shape.dim, fine=True),
+        weights.projection(f"{name}.fc1", inputs=shape.dim, outputs=hidden, fine=of_steps, of_steps=of_steps),
+        weights.projection(f"{name}.fc2", inputs=hidden, outputs=shape.dim, fine=True, of_steps=of_steps),
         ACTIVATIONS[shape.activation],
     )

@@ -53,7 +53,7 @@ class GenericEngine:
                 source, target = [[special.end] * 2], torch.tensor([[special.decoder_start, special.end]])
                 expected = self._whole(source, target)
                 weight, bias = _take_output_projection(model)
-                self._output: AnyProjection = projection(weight, bias)
+                self._output: AnyProjection = projection(weight, bias, of_steps=True)
                 self.vocabulary_size, self.dim = weight.shape
                 told.require_tokens(name, self.vocabulary_size)
                 self._require_same(expected, source, target.to(self.device))

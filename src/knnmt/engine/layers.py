@@ -50,9 +50,9 @@ class PackedProjection:
         return self.compiled(x)
 
 
-def projection(weight: Tensor, bias: Tensor | None) -> Projection | PackedProjection:
-    """The projection with a weight (out, in), in compiled code if possible."""
-    compiled = float_product(weight, bias)
+def projection(weight: Tensor, bias: Tensor | None, of_steps: bool = False) -> Projection | PackedProjection:
+    """The projection with a weight (out, in), in compiled code if possible; `of_steps` as in `float_product`."""
+    compiled = float_product(weight, bias, of_steps)
     return Projection(weight.t().contiguous(), bias) if compiled is None else PackedProjection(compiled)
 
 

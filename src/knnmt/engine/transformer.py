@@ -63,7 +63,7 @@ class TransformerEngine:
             for side in ("encoder", "decoder")
         )
         output = weights.take(*shape.output, *(TIED if shape.tied else ()), shape=(None, shape.dim))
-        self._output = weights.as_projection(output, self._output_bias(weights, len(output)))
+        self._output = weights.as_projection(output, self._output_bias(weights, len(output)), of_steps=True)
         self._compiled = CompiledDecoder.of(shape, self._target_embedding, self._decoder, self._decoder_norm)
         self._compiled_encoder = CompiledEncoder.of(
             shape, self._source_embedding, self._encoder, self._encoder_norm, self._decoder

@@ -64,25 +64,30 @@ class Weights:
                 "the file is damaged. Fetch the checkpoint again, or use another."
             )
 
-    def projection(self, *names: str, inputs: int, outputs: int | None, fine: bool = False) -> AnyProjection:
-        """One projection, or several with the same input side by side; `fine` as in `Int8Projection`.
+    def projection(
+        self, *names: str, inputs: int, outputs: int | None, fine: bool = False, of_steps: bool = False
+    ) -> AnyProjection:
+        """One projection, or several with the same input side by side.
 
         outputs: the number of outputs of each; None for any number
+        fine, of_steps: as in `Int8Projection` and `float_product`
         """
         weight = torch.cat([self.take(f"{name}.weight", shape=(outputs, inputs)) for name in names])
         with_bias = f"{names[0]}.bias" in self
         outputs = len(weight) // len(names)
         bias = torch.cat([self.take(f"{name}.bias", shape=(outputs,)) for name in names]) if with_bias else None
-        return self.as_projection(weight, bias, fine)
+        return self.as_projection(weight, bias, fine, of_steps)
 
     def rows_of(self, name: str) -> int:
         """The number of rows of a matrix, if only the weights show it."""
         found = self._tensors.get(name)
         return 0 if found is None or not found.dim() else len(found)
 
-    def as_projection(self, weight: Tensor, bias: Tensor | None, fine: bool = False) -> AnyProjection:
+    def as_projection(
+        self, weight: Tensor, bias: Tensor | None, fine: bool = False, of_steps: bool = False
+    ) -> AnyProjection:
         """weight: (out, in), as `take` returns it"""
-        return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else projection(weight, bias)
+        return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else projection(weight, bias, of_steps)
 
     def norm(self, name: str, dim: int, epsilon: float) -> Norm:
         return Norm(self.take(f"{name}.weight", shape=(dim,)), self.take(f"{name}.bias", shape=(dim,)), epsilon)

@@ -18,126 +18,143 @@ namespace {
 constexpr int PANELS = WIDTH == 16 ? 4 : 3;
 constexpr int ROWS = WIDTH == 64 ? 8 : WIDTH == 32 ? 4 : 6;
 constexpr int64_t MOST_INPUTS = 512;  // of a block: what rows are multiplied by stays near until all of them were
+constexpr int64_t MOST_TURNS = 30;    // of rows whose inputs of a block stay near, too
 constexpr int64_t SOON = 2048;        // bytes that are fetched ahead of a product of few rows
-constexpr int64_t MOST_ROWS = 240;    // whose inputs of a block stay near, too
 
-// Some inputs of a few rows, and the panels that they are multiplied by.
+// Rows are multiplied in turns of about as many rows.
+struct Turns {
+    int64_t rows;
+    const float* x;
+    int64_t stride;  // from a row to the next
+
+    int64_t count() const { return (rows + ROWS - 1) / ROWS; }
+    int64_t begin(int64_t turn) const { return rows * turn / count(); }  // the first row
+};
+
+// Some inputs of a few panels, and what becomes of their products with rows.
 template <typename Weight>
 struct Block {
-    int64_t inputs;
+    int64_t begin, inputs;
     const Weight* weight;
     int64_t weight_stride;  // from a panel to the next
+    int64_t beyond;         // numbers between the end of a panel and what is read after it
     const char* next;       // of what is multiplied by after this, some that is fetched meanwhile:
     int64_t next_step;      // so many bytes for each input
-    int64_t beyond;         // numbers between the end of a panel and what is read after it, where that is fetched
-    const float* x;
-    int64_t x_stride;
+    float* wide;            // where the weights are written in float32, panel after panel, unless they are
     const float* start;     // what sums begin with, or null
     int64_t start_stride;
+    const float* scales;    // what the sums of each output are multiplied by, or null,
+    const float* bias;      // and what is then added, or null
     float* y;
     int64_t y_stride;
 };
 
-template <int rows, int panels, bool soon, typename Weight>
-__attribute__((noinline)) void multiply(const Block<Weight>& block) {
+template <int rows, int panels, bool few, typename Weight>
+__attribute__((noinline)) void multiply(const Block<Weight>& block, const float* x, int64_t x_stride, int64_t row_number) {
     const Block<Weight> b = block;  // of which y is no part
+    const float* const start = b.start ? b.start + row_number * b.start_stride : nullptr;
+    float* const y = b.y + row_number * b.y_stride;
     Floats sums[rows][panels];
     for (int row = 0; row < rows; ++row)
         for (int panel = 0; panel < panels; ++panel)
-            sums[row][panel] = b.start ? load<Floats>(b.start + row * b.start_stride + panel * FLOATS) : Floats{};
+            sums[row][panel] = start ? load<Floats>(start + row * b.start_stride + panel * FLOATS) : Floats{};
     const auto add = [&](int64_t i, int64_t ahead) __attribute__((always_inline)) {
-        if (!soon) __builtin_prefetch(b.next + i * b.next_step);
+        if (!few) __builtin_prefetch(b.next + i * b.next_step);
         Floats some[panels];
         for (int panel = 0; panel < panels; ++panel) {
             const Weight* const weight = b.weight + panel * b.weight_stride + i * FLOATS;
-            if (soon) __builtin_prefetch(weight + ahead);
+            if (few) __builtin_prefetch(weight + ahead);
             some[panel] = widened(weight);
+            if (!few && !std::is_same_v<Weight, float>) std::memcpy(b.wide + (panel * b.inputs + i) * FLOATS, &some[panel], WIDTH);
         }
         for (int row = 0; row < rows; ++row)
-            for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * b.x[row * b.x_stride + i];
+            for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * x[row * x_stride + i];
     };
     constexpr int64_t ahead = SOON / sizeof(Weight);
     int64_t i = 0;
-    if (soon)
+    if (few)
         for (; i < b.inputs - ahead / FLOATS; ++i) add(i, ahead);
     for (; i < b.inputs; ++i) add(i, ahead + b.beyond);
-    for (int row = 0; row < rows; ++row) std::memcpy(b.y + row * b.y_stride, sums[row], sizeof(sums[row]));
+    if (b.scales)
+        for (int panel = 0; panel < panels; ++panel) {
+            const Floats scales = load<Floats>(b.scales + panel * FLOATS), bias = b.bias ? load<Floats>(b.bias + panel * FLOATS) : Floats{};
+            for (int row = 0; row < rows; ++row) sums[row][panel] = rounded(sums[row][panel] * scales) + bias;
+        }
+    for (int row = 0; row < rows; ++row) std::memcpy(y + row * b.y_stride, sums[row], sizeof(sums[row]));
 }
 
-// The same for a number of rows that is known only now.
-template <int panels, bool soon, typename Weight, int rows = ROWS>
-void multiply_rows(int64_t count, const Block<Weight>& block) {
+// A turn, of a number of rows that is known only now.
+template <int panels, bool few, typename Weight, int rows = ROWS>
+void multiply_turn(int64_t count, const Block<Weight>& block, const float* x, int64_t x_stride, int64_t row_number) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply_rows<panels, soon, Weight, rows - 1>(count, block);
-    multiply<rows, panels, soon>(block);
+        if (count < rows) return multiply_turn<panels, few, Weight, rows - 1>(count, block, x, x_stride, row_number);
+    multiply<rows, panels, few>(block, x + block.begin, x_stride, row_number);
 }
 
-// All rows. Of more rows than are multiplied at once, each turn has as many as the others, and while they are multiplied, the panels
-// of `next` are fetched one after the other, as evenly as can be: faster than the memory gives them, multiplication would wait. For
-// fewer rows, the memory is the limit, and each panel is fetched a little ahead.
+// The turns from `first` to before `last`. While several are multiplied, the panels of `next` are fetched one after the other, as evenly
+// as can be: faster than the memory gives them, multiplication would wait. The first writes the weights in float32 for the others,
+// because widening takes the ports that multiply. For a single one, the memory is the limit, and each panel is fetched a little ahead.
 template <int panels, typename Weight>
-void multiply_block(int64_t rows, Block<Weight> block, const char* next, int64_t next_stride) {
-    if (rows <= ROWS) return multiply_rows<panels, true>(rows, block);
-    const int64_t turns = (rows + ROWS - 1) / ROWS, line = block.next_step;
-    for (int64_t turn = 0; turn < turns; ++turn) {
-        const int64_t count = rows * (turn + 1) / turns - rows * turn / turns, panel = turn * panels / turns;
-        const int64_t first = (panel * turns + panels - 1) / panels, share = ((panel + 1) * turns + panels - 1) / panels - first;
-        block.next_step = (line + share - 1) / share;
-        block.next = next + panel * next_stride + (turn - first) * block.inputs * block.next_step;
-        multiply_rows<panels, false>(count, block);
-        block.x += count * block.x_stride;
-        if (block.start) block.start += count * block.start_stride;
-        block.y += count * block.y_stride;
+void multiply_turns(const Turns& turns, int64_t first, int64_t last, Block<Weight> block, const char* next, int64_t next_stride) {
+    const int64_t from = turns.begin(first), count = last - first, line = FLOATS * sizeof(Weight);
+    if (count == 1) return multiply_turn<panels, true>(turns.begin(last) - from, block, turns.x + from * turns.stride, turns.stride, 0);
+    Block<float> wide{block.begin, block.inputs, block.wide, block.inputs * FLOATS, 0, nullptr, 0, nullptr, block.start,
+                      block.start_stride, block.scales, block.bias, block.y, block.y_stride};
+    for (int64_t turn = 0; turn < count; ++turn) {
+        const int64_t row = turns.begin(first + turn), rows = turns.begin(first + turn + 1) - row, panel = turn * panels / count;
+        const int64_t of_panel = (panel * count + panels - 1) / panels, share = ((panel + 1) * count + panels - 1) / panels - of_panel;
+        wide.next_step = block.next_step = (line + share - 1) / share;
+        wide.next = block.next = next + panel * next_stride + (turn - of_panel) * block.inputs * block.next_step;
+        const float* const x = turns.x + row * turns.stride;
+        if (turn == 0 || std::is_same_v<Weight, float>)
+            multiply_turn<panels, false>(rows, block, x, turns.stride, row - from);
+        else
+            multiply_turn<panels, false>(rows, wide, x, turns.stride, row - from);
     }
 }
 
-// The panels of one block in float32, for many rows: widening takes the ports that multiply.
-template <int panels>
-const float* widened_block(const uint16_t* weight, int64_t stride, int64_t inputs) {
-    thread_local std::vector<float> wide;
-    wide.resize(static_cast<size_t>(panels * inputs * FLOATS));
-    for (int64_t panel = 0; panel < panels; ++panel)
-        for (int64_t i = 0; i < inputs; ++i) {
-            const Floats some = widened(weight + panel * stride + i * FLOATS);
-            std::memcpy(&wide[static_cast<size_t>((panel * inputs + i) * FLOATS)], &some, sizeof(some));
-        }
-    return wide.data();
-}
-
-// At most MOST_ROWS rows, which begin `x_stride` and `y_stride` numbers after one another.
+// The turns from `first_turn` to before `last_turn`, of which rows of y begin `y_stride` numbers after one another.
 template <int panels, typename Weight>
-void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, int64_t x_stride, float* y, int64_t y_stride) {
+void multiply_panels(const Matrix& matrix, int64_t panel, const Turns& turns, int64_t first_turn, int64_t last_turn, float* y, int64_t y_stride) {
     const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS, stride = inputs * FLOATS;
+    const int64_t row = turns.begin(first_turn), rows = turns.begin(last_turn) - row;
     const int64_t blocks = (inputs + MOST_INPUTS - 1) / MOST_INPUTS;
     const bool whole = first + panels * FLOATS <= outputs;
-    thread_local std::vector<float> sums;  // of panels that have outputs beyond the last
+    constexpr bool scaled = std::is_same_v<Weight, Whole24>;
+    thread_local std::vector<float> wide(PANELS * MOST_INPUTS * FLOATS), sums;  // the latter of panels that have outputs beyond the last
     if (!whole) sums.resize(static_cast<size_t>(rows * panels * FLOATS));
-    float* const to = whole ? y + first : sums.data();
+    y += row * y_stride + first;
+    float* const to = whole ? y : sums.data();
     const int64_t to_stride = whole ? y_stride : panels * FLOATS;
     const Weight* const weights = static_cast<const Weight*>(matrix.panels) + first * inputs;
+    const float* const bias = matrix.bias ? matrix.bias + first : nullptr;
     for (int64_t number = 0; number < blocks; ++number) {
         const int64_t begin = inputs * number / blocks, count = inputs * (number + 1) / blocks - begin;
         const Weight* const weight = weights + begin * FLOATS;
         const bool last = number + 1 == blocks, end = last && first + 2 * panels * FLOATS > outputs;
         // After this, the next inputs of these panels, or the first of those that follow; at the very end nothing new.
         const Weight* const next = end ? weight : last ? weights + panels * stride : weight + count * FLOATS;
-        const float* const start = number ? to : matrix.bias ? matrix.bias + first : nullptr;
-        const int64_t step = FLOATS * sizeof(Weight), next_stride = stride * sizeof(Weight);
-        const auto multiply_by = [&](const auto* near, int64_t near_stride) {
-            multiply_block<panels>(
-                rows,
-                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, last ? (panels - 1) * stride : 0, x + begin, x_stride, start, number ? to_stride : 0, to, to_stride},
-                reinterpret_cast<const char*>(next), next_stride);
-        };
-        if constexpr (std::is_same_v<Weight, uint16_t>)
-            if (rows > 8 * ROWS) {  // of fewer, to widen panels again while they are near is faster than to write them down
-                multiply_by(widened_block<panels>(weight, stride, count), count * FLOATS);
-                continue;
-            }
-        multiply_by(weight, stride);
+        const float* const start = number ? to : scaled ? nullptr : bias;
+        const float* const scales = scaled && last ? matrix.scales + first : nullptr;
+        multiply_turns<panels>(turns, first_turn, last_turn,
+                               Block<Weight>{begin, count, weight, stride, last ? (panels - 1) * stride : 0, nullptr, 0, wide.data(),
+                                             start, number ? to_stride : 0, scales, bias, to, to_stride},
+                               reinterpret_cast<const char*>(next), stride * sizeof(Weight));
     }
     if (!whole)
-        for (int64_t row = 0; row < rows; ++row) std::copy_n(to + row * to_stride, outputs - first, y + row * y_stride + first);
+        for (int64_t i = 0; i < rows; ++i) std::copy_n(to + i * to_stride, outputs - first, y + i * y_stride);
+}
+
+// The panels from `first` to before `last`, for all rows.
+template <typename Weight>
+void multiply_all(const Matrix& matrix, int64_t first, int64_t last, const Turns& turns, float* y, int64_t y_stride) {
+    const int64_t blocks = (turns.count() + MOST_TURNS - 1) / MOST_TURNS;
+    for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t from = turns.count() * block / blocks, to = turns.count() * (block + 1) / blocks;
+        by_panels<PANELS>(first, last, [&](int64_t at, auto count) {
+            multiply_panels<count, Weight>(matrix, at, turns, from, to, y, y_stride);
+        });
+    }
 }
 
 // ---- Parts of a product ---------------------------------------------------------------------------------------------
@@ -145,22 +162,10 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
 constexpr int64_t PART = 1 << 16;      // weights that a few rows are multiplied with in some microseconds
 constexpr int64_t MOST_PARTS = 16;     // for each thread
 
-// The panels from `first` to before `last`, for all rows.
-void multiply_part(const Matrix& matrix, int64_t first, int64_t last, int64_t rows, const float* x, const Codes& codes, float* y) {
-    if (matrix.digits == 0)
-        for (int64_t row = 0; row < rows; row += MOST_ROWS) {
-            const int64_t some = std::min(MOST_ROWS, rows - row);
-            by_panels<PANELS>(first, last, [&](int64_t at, auto count) {
-                const float* from = x + row * matrix.inputs;
-                float* to = y + row * matrix.outputs;
-                if (matrix.half)
-                    multiply_panels<count, uint16_t>(matrix, at, some, from, matrix.inputs, to, matrix.outputs);
-                else
-                    multiply_panels<count, float>(matrix, at, some, from, matrix.inputs, to, matrix.outputs);
-            });
-        }
-    else
-        products::multiply8(matrix, first, last, rows, codes, y);
+void multiply_part(const Matrix& matrix, int64_t first, int64_t last, const Turns& turns, const Codes& codes, float* y) {
+    if (matrix.bytes == 1) return products::multiply8(matrix, first, last, turns.rows, codes, y);
+    const auto all = matrix.bytes == 2 ? multiply_all<uint16_t> : matrix.bytes == 3 ? multiply_all<Whole24> : multiply_all<float>;
+    all(matrix, first, last, turns, y, matrix.outputs);
 }
 
 }  // namespace
@@ -172,22 +177,21 @@ void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* 
 }
 
 void multiply(teams::Team& team, const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y) {
-    const int64_t panels = (matrix.outputs + FLOATS - 1) / FLOATS, together = matrix.digits ? PANELS8 : PANELS;
-    const int64_t groups = (panels + together - 1) / together;  // that are worked on at once
-    const int64_t turns = (rows + ROWS - 1) / ROWS * matrix.inputs * matrix.outputs / PART;
-    const int64_t parts = team.threads() > 1 ? std::min(groups, std::clamp(turns, team.threads(), MOST_PARTS * team.threads())) : 1;
+    const int64_t panels = (matrix.outputs + FLOATS - 1) / FLOATS, at_once = matrix.digits ? PANELS8 : PANELS;
+    const int64_t groups = (panels + at_once - 1) / at_once;
+    const int64_t work = (rows + ROWS - 1) / ROWS * matrix.inputs * matrix.outputs / PART;
+    const int64_t parts = team.threads() > 1 ? std::min(groups, std::clamp(work, team.threads(), MOST_PARTS * team.threads())) : 1;
+    const Turns turns{rows, x, matrix.inputs};
     team.share(parts, [&](int64_t part) {
-        const int64_t first = groups * part / parts * together, last = groups * (part + 1) / parts * together;
-        multiply_part(matrix, first, std::min(last, panels), rows, x, codes, y);
+        const int64_t first = groups * part / parts * at_once, last = groups * (part + 1) / parts * at_once;
+        multiply_part(matrix, first, std::min(last, panels), turns, codes, y);
     });
 }
 
 void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64_t rows, const float* x, int64_t x_stride, float* y,
                      int64_t y_stride) {
-    const Matrix matrix{0, 0, inputs, outputs, panels, nullptr, nullptr, nullptr};
-    by_panels<PANELS>(0, (outputs + FLOATS - 1) / FLOATS, [&](int64_t at, auto count) {
-        multiply_panels<count, float>(matrix, at, rows, x, x_stride, y, y_stride);
-    });
+    const Matrix matrix{0, 4, inputs, outputs, panels, nullptr, nullptr, nullptr};
+    multiply_all<float>(matrix, 0, (outputs + FLOATS - 1) / FLOATS, {rows, x, x_stride}, y, y_stride);
 }
 
 void multiply(teams::Team& team, const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int64_t rows) {

@@ -73,6 +73,31 @@ Floats widened(const uint16_t* halves) {
 #endif
 }
 Floats widened(const float* floats) { return load<Floats>(floats); }
+
+// A whole number of 24 bits. Of as many as a vector has numbers, the upper 16 bits lie first, then the lower 8.
+struct Whole24 {
+    uint8_t bytes[3];
+};
+Floats widened(const Whole24* numbers) {
+    const uint8_t* const upper = numbers->bytes;
+    const uint8_t* const lower = upper + 2 * FLOATS;
+#if defined(__AVX512BW__)
+    const Ints high = (Ints)_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(upper)));
+    const Ints low = (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lower)));
+    return (Floats)_mm512_cvtepi32_ps((__m512i)(high << 8 | low));
+#elif defined(__AVX2__)
+    const Ints high = (Ints)_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(upper)));
+    const Ints low = (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(lower)));
+    return (Floats)_mm256_cvtepi32_ps((__m256i)(high << 8 | low));
+#else
+    int16_t highs[FLOATS];
+    uint8_t lows[8] = {};
+    std::memcpy(highs, upper, sizeof(highs));
+    std::memcpy(lows, lower, FLOATS);
+    const Ints high = (Ints)vmovl_s16(vld1_s16(highs)), low = (Ints)vmovl_u16(vget_low_u16(vmovl_u8(vld1_u8(lows))));
+    return (Floats)vcvtq_f32_s32((int32x4_t)(high << 8 | low));
+#endif
+}
 float widened(float value) { return value; }
 
 // As many as there are in a vector of 64 bits each.
