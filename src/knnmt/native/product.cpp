@@ -32,15 +32,14 @@ struct Turns {
 };
 
 // Some inputs of a few panels, and what becomes of their products with rows.
-template <typename Weight>
 struct Block {
-    int64_t begin, inputs;
-    const Weight* weight;
-    int64_t weight_stride;  // from a panel to the next
+    int64_t inputs;
+    const void* weights;    // of the first panel
+    int64_t stride;         // from a panel to the next
     int64_t beyond;         // numbers between the end of a panel and what is read after it
     const char* next;       // of what is multiplied by after this, some that is fetched meanwhile:
     int64_t next_step;      // so many bytes for each input
-    float* wide;            // where the weights are written in float32, panel after panel, unless they are
+    float* wide;            // the same weights in float32, of each input those of all panels
     const float* start;     // what sums begin with, or null
     int64_t start_stride;
     const float* scales;    // what the sums of each output are multiplied by, or null,
@@ -49,67 +48,82 @@ struct Block {
     int64_t y_stride;
 };
 
-template <int rows, int panels, bool few, typename Weight>
-__attribute__((noinline)) void multiply(const Block<Weight>& block, const float* x, int64_t x_stride, int64_t row_number) {
-    const Block<Weight> b = block;  // of which y is no part
+// Where the weights come from: the memory, if there is a single turn; the memory, to be written down for other turns; what the first
+// of several turns wrote.
+enum class From { MEMORY, MEMORY_FIRST, NEAR };
+
+template <int rows, int panels, From from, typename Weight>
+__attribute__((noinline)) void multiply(const Block& block, const float* x, int64_t x_stride, int64_t row_number) {
+    const Block b = block;  // of which y is no part
     const float* const start = b.start ? b.start + row_number * b.start_stride : nullptr;
     float* const y = b.y + row_number * b.y_stride;
-    Floats sums[rows][panels];
-    for (int row = 0; row < rows; ++row)
-        for (int panel = 0; panel < panels; ++panel)
-            sums[row][panel] = start ? load<Floats>(start + row * b.start_stride + panel * FLOATS) : Floats{};
-    const auto add = [&](int64_t i, int64_t ahead) __attribute__((always_inline)) {
-        if (!few) __builtin_prefetch(b.next + i * b.next_step);
-        Floats some[panels];
-        for (int panel = 0; panel < panels; ++panel) {
-            const Weight* const weight = b.weight + panel * b.weight_stride + i * FLOATS;
-            if (few) __builtin_prefetch(weight + ahead);
-            some[panel] = widened(weight);
-            if (!few && !std::is_same_v<Weight, float>) std::memcpy(b.wide + (panel * b.inputs + i) * FLOATS, &some[panel], WIDTH);
-        }
+    const Weight* const weights = static_cast<const Weight*>(b.weights);
+    // All loops over sums are unrolled, or the sums would not stay in registers.
+    Floats sums[rows][panels] = {};
+    if (start)
+#pragma GCC unroll 8
         for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 4
+            for (int panel = 0; panel < panels; ++panel) sums[row][panel] = load<Floats>(start + row * b.start_stride + panel * FLOATS);
+    const auto add = [&](int64_t i, int64_t ahead) __attribute__((always_inline)) {
+        if (from != From::MEMORY) __builtin_prefetch(b.next + i * b.next_step);
+        Floats some[panels];
+#pragma GCC unroll 4
+        for (int panel = 0; panel < panels; ++panel) {
+            float* const near = b.wide + (i * panels + panel) * FLOATS;
+            const Weight* const weight = weights + panel * b.stride + i * FLOATS;
+            if (from == From::MEMORY) __builtin_prefetch(weight + ahead);
+            some[panel] = from == From::NEAR ? load<Floats>(near) : widened(weight);
+            if (from == From::MEMORY_FIRST) std::memcpy(near, &some[panel], WIDTH);
+        }
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 4
             for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * x[row * x_stride + i];
     };
     constexpr int64_t ahead = SOON / sizeof(Weight);
     int64_t i = 0;
-    if (few)
+    if (from == From::MEMORY)
         for (; i < b.inputs - ahead / FLOATS; ++i) add(i, ahead);
     for (; i < b.inputs; ++i) add(i, ahead + b.beyond);
     if (b.scales)
+#pragma GCC unroll 4
         for (int panel = 0; panel < panels; ++panel) {
             const Floats scales = load<Floats>(b.scales + panel * FLOATS), bias = b.bias ? load<Floats>(b.bias + panel * FLOATS) : Floats{};
+#pragma GCC unroll 8
             for (int row = 0; row < rows; ++row) sums[row][panel] = rounded(sums[row][panel] * scales) + bias;
         }
-    for (int row = 0; row < rows; ++row) std::memcpy(y + row * b.y_stride, sums[row], sizeof(sums[row]));
+#pragma GCC unroll 8
+    for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 4
+        for (int panel = 0; panel < panels; ++panel) std::memcpy(y + row * b.y_stride + panel * FLOATS, &sums[row][panel], WIDTH);
 }
 
 // A turn, of a number of rows that is known only now.
-template <int panels, bool few, typename Weight, int rows = ROWS>
-void multiply_turn(int64_t count, const Block<Weight>& block, const float* x, int64_t x_stride, int64_t row_number) {
+template <int panels, From from, typename Weight, int rows = ROWS>
+void multiply_turn(int64_t count, const Block& block, const float* x, int64_t x_stride, int64_t row_number) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply_turn<panels, few, Weight, rows - 1>(count, block, x, x_stride, row_number);
-    multiply<rows, panels, few>(block, x + block.begin, x_stride, row_number);
+        if (count < rows) return multiply_turn<panels, from, Weight, rows - 1>(count, block, x, x_stride, row_number);
+    multiply<rows, panels, from, Weight>(block, x, x_stride, row_number);
 }
 
-// The turns from `first` to before `last`. While several are multiplied, the panels of `next` are fetched one after the other, as evenly
-// as can be: faster than the memory gives them, multiplication would wait. The first writes the weights in float32 for the others,
-// because widening takes the ports that multiply. For a single one, the memory is the limit, and each panel is fetched a little ahead.
+// The turns from `first` to before `last`, whose rows have x. While several are multiplied, the panels of `next` are fetched one after
+// the other, as evenly as can be: faster than the memory gives them, multiplication would wait. For a single one, the memory is the
+// limit, and each panel is fetched a little ahead.
 template <int panels, typename Weight>
-void multiply_turns(const Turns& turns, int64_t first, int64_t last, Block<Weight> block, const char* next, int64_t next_stride) {
+void multiply_turns(const Turns& turns, int64_t first, int64_t last, const float* x, Block block, const char* next, int64_t next_stride) {
     const int64_t from = turns.begin(first), count = last - first, line = FLOATS * sizeof(Weight);
-    if (count == 1) return multiply_turn<panels, true>(turns.begin(last) - from, block, turns.x + from * turns.stride, turns.stride, 0);
-    Block<float> wide{block.begin, block.inputs, block.wide, block.inputs * FLOATS, 0, nullptr, 0, nullptr, block.start,
-                      block.start_stride, block.scales, block.bias, block.y, block.y_stride};
+    if (count == 1) return multiply_turn<panels, From::MEMORY, Weight>(turns.begin(last) - from, block, x, turns.stride, 0);
     for (int64_t turn = 0; turn < count; ++turn) {
-        const int64_t row = turns.begin(first + turn), rows = turns.begin(first + turn + 1) - row, panel = turn * panels / count;
-        const int64_t of_panel = (panel * count + panels - 1) / panels, share = ((panel + 1) * count + panels - 1) / panels - of_panel;
-        wide.next_step = block.next_step = (line + share - 1) / share;
-        wide.next = block.next = next + panel * next_stride + (turn - of_panel) * block.inputs * block.next_step;
-        const float* const x = turns.x + row * turns.stride;
-        if (turn == 0 || std::is_same_v<Weight, float>)
-            multiply_turn<panels, false>(rows, block, x, turns.stride, row - from);
+        const int64_t row = turns.begin(first + turn) - from, rows = turns.begin(first + turn + 1) - from - row;
+        const int64_t panel = turn * panels / count, of_panel = (panel * count + panels - 1) / panels;
+        const int64_t share = ((panel + 1) * count + panels - 1) / panels - of_panel;
+        block.next_step = (line + share - 1) / share;
+        block.next = next + panel * next_stride + (turn - of_panel) * block.inputs * block.next_step;
+        if (turn == 0)
+            multiply_turn<panels, From::MEMORY_FIRST, Weight>(rows, block, x, turns.stride, row);
         else
-            multiply_turn<panels, false>(rows, wide, x, turns.stride, row - from);
+            multiply_turn<panels, From::NEAR, float>(rows, block, x + row * turns.stride, turns.stride, row);
     }
 }
 
@@ -121,7 +135,8 @@ void multiply_panels(const Matrix& matrix, int64_t panel, const Turns& turns, in
     const int64_t blocks = (inputs + MOST_INPUTS - 1) / MOST_INPUTS;
     const bool whole = first + panels * FLOATS <= outputs;
     constexpr bool scaled = std::is_same_v<Weight, Whole24>;
-    thread_local std::vector<float> wide(PANELS * MOST_INPUTS * FLOATS), sums;  // the latter of panels that have outputs beyond the last
+    alignas(WIDTH) thread_local float wide[PANELS * MOST_INPUTS * FLOATS];
+    thread_local std::vector<float> sums;  // of panels that have outputs beyond the last
     if (!whole) sums.resize(static_cast<size_t>(rows * panels * FLOATS));
     y += row * y_stride + first;
     float* const to = whole ? y : sums.data();
@@ -136,10 +151,10 @@ void multiply_panels(const Matrix& matrix, int64_t panel, const Turns& turns, in
         const Weight* const next = end ? weight : last ? weights + panels * stride : weight + count * FLOATS;
         const float* const start = number ? to : scaled ? nullptr : bias;
         const float* const scales = scaled && last ? matrix.scales + first : nullptr;
-        multiply_turns<panels>(turns, first_turn, last_turn,
-                               Block<Weight>{begin, count, weight, stride, last ? (panels - 1) * stride : 0, nullptr, 0, wide.data(),
-                                             start, number ? to_stride : 0, scales, bias, to, to_stride},
-                               reinterpret_cast<const char*>(next), stride * sizeof(Weight));
+        multiply_turns<panels, Weight>(turns, first_turn, last_turn, turns.x + row * turns.stride + begin,
+                                       Block{count, weight, stride, last ? (panels - 1) * stride : 0, nullptr, 0, wide, start,
+                                             number ? to_stride : 0, scales, bias, to, to_stride},
+                                       reinterpret_cast<const char*>(next), stride * sizeof(Weight));
     }
     if (!whole)
         for (int64_t i = 0; i < rows; ++i) std::copy_n(to + i * to_stride, outputs - first, y + i * y_stride);
