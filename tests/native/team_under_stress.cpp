@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -72,10 +73,37 @@ void fork_beside(int turns) {
     other.join();
 }
 
+// Whether a thread other than the caller takes a part, within some tries.
+bool shares(teams::Team& team, int tries) {
+    const auto caller = std::this_thread::get_id();
+    std::atomic<bool> shared{false};
+    for (int count = 0; count < tries && !shared; ++count)
+        team.share(8, [&](int64_t) {
+            if (std::this_thread::get_id() != caller) shared = true;
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+        });
+    return shared;
+}
+
+// Whoever had to wait for a thread that lost its core works alone for some time, and shares again later.
+void lose_a_core() {
+    teams::Team team(2);
+    const auto caller = std::this_thread::get_id();
+    bool alone = false;
+    for (int count = 0; count < 100 && !alone; ++count) {  // a machine that does something else for long may hide it
+        require(shares(team, 10000), "no thread shared the work");
+        team.share(2, [&](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(std::this_thread::get_id() == caller ? 1 : 10)); });
+        alone = !shares(team, 1);
+    }
+    require(alone, "work was shared with a thread that had lost its core");
+    require(shares(team, 10000), "work was never shared again");
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
     const int turns = std::atoi(arguments[1]);
+    lose_a_core();
     call(7, turns);
     call_from_many(4, turns);
     if (std::atoi(arguments[2])) fork_beside(turns);

@@ -44,23 +44,31 @@ constexpr int64_t BRIEFLY = 20 * MICROSECOND;      // of all, where waiting take
 constexpr int64_t OF_CALLER = 50 * MICROSECOND;    // at least, who waits for parts that others have begun: most are shorter
 constexpr int64_t LOST_CORE = MILLISECOND / 2;     // a pause between two looks at the clock that no computation explains
 
-// Other programs that take cores from our threads. As long as there are any, threads that wait sleep soon: a core that one gives up
-// may be where another goes on that has lost its own.
+// Other programs that take cores from our threads. As long as there are any, threads that wait sleep soon, because a core that one
+// gives up may be where another goes on that has lost its own. And as many fewer threads take parts as rivals have cores: one that loses
+// its core has begun a part, and the others would wait for it as long as the rival computes.
 class Rivals {
   public:
     bool seen(int64_t time) const { return time < until_.load(std::memory_order_relaxed); }
+    int64_t cores(int64_t time) const { return seen(time) ? cores_.load(std::memory_order_relaxed) : 0; }
+
     // They are remembered for some time, and if they come back soon after it for twice as long.
     void see(int64_t time) {
         const int64_t until = until_.load(std::memory_order_relaxed), before = span_.load(std::memory_order_relaxed);
         if (time < until) return;
         const int64_t span = time - until < before ? std::min(2 * before, LONGEST) : SHORTEST;
         span_.store(span, std::memory_order_relaxed);
+        cores_.store(0, std::memory_order_relaxed);
         until_.store(time + span, std::memory_order_relaxed);
+    }
+    void see_core_taken(int64_t time) {
+        see(time);
+        cores_.fetch_add(1, std::memory_order_relaxed);
     }
 
   private:
     static constexpr int64_t SHORTEST = 20 * MILLISECOND, LONGEST = 640 * MILLISECOND;
-    std::atomic<int64_t> until_{0}, span_{SHORTEST};
+    std::atomic<int64_t> until_{0}, span_{SHORTEST}, cores_{0};
 };
 
 Rivals rivals;
@@ -132,26 +140,33 @@ struct Crew {
         }
     }
 
-    void share_out(uint32_t members, uint32_t count, const void* of, void (*by)(const void*, int64_t)) {
+    void share_out(int64_t members, uint32_t count, const void* of, void (*by)(const void*, int64_t)) {
+        const int64_t begin = now();
+        members -= rivals.cores(begin);
+        if (members < 2) {
+            for (uint32_t part = 0; part < count; ++part) by(of, part);
+            return;
+        }
         work = by;
         what = of;
         parts = count;
         done.store(0, std::memory_order_relaxed);
-        open.store(uint64_t{members} << 32 | count);
+        open.store(static_cast<uint64_t>(members) << 32 | count);
         if (sleepers.exchange(0)) {
             ++bell;
             wake(bell);
         }
-        const int64_t begin = now();
         const uint32_t mine = take_parts(0), others = count - mine;
         if (done.load(std::memory_order_acquire) == others) return;
         // Parts of a search take milliseconds: another that takes as long as this thread's own has not lost its core.
-        const int64_t of_part = mine ? (now() - begin) / mine : 0;
+        const int64_t end = now(), of_part = mine ? (end - begin) / mine : 0;
         if (soon(std::max(OF_CALLER, 2 * of_part), [&] { return done.load(std::memory_order_acquire) == others; })) return;
         rivals.see(now());
         caller_sleeps.store(1);
         for (uint32_t found; (found = done.load()) != others;) sleep_while(done, found);
         caller_sleeps.store(0, std::memory_order_relaxed);
+        const int64_t awake = now();
+        if (awake - end > std::max(MILLISECOND, 2 * of_part)) rivals.see_core_taken(awake);
     }
 
     // Signals are for the threads of the program.
@@ -215,7 +230,7 @@ Team::~Team() {
 }
 
 void Team::share_out(int64_t parts, const void* what, void (*work)(const void*, int64_t)) {
-    crew_->share_out(static_cast<uint32_t>(threads_), static_cast<uint32_t>(parts), what, work);
+    crew_->share_out(threads_, static_cast<uint32_t>(parts), what, work);
 }
 
 }  // namespace teams
