@@ -123,8 +123,9 @@ def _in_24_bits(panels: Tensor) -> tuple[Tensor, Tensor]:
     count, inputs, panel = panels.shape
     scales = panels.abs().amax(1) / _LARGEST_24
     packed = in_large_pages(torch.empty((count, inputs, 3 * panel), dtype=torch.uint8))
-    for into, some, each in zip(packed.split(_TOGETHER), panels.split(_TOGETHER), scales.split(_TOGETHER), strict=True):
-        steps = some.double() / each.double().clamp(min=torch.finfo(torch.float32).tiny)[:, None]
+    for first in range(0, count, _TOGETHER):
+        some, into = slice(first, first + _TOGETHER), packed[first : first + _TOGETHER]
+        steps = panels[some].double() / scales[some].double().clamp(min=torch.finfo(torch.float32).tiny)[:, None]
         numbers = steps.round().clamp(-_LARGEST_24, _LARGEST_24).int().contiguous()
         into[..., : 2 * panel] = (numbers >> 8).short().view(torch.uint8)
         into[..., 2 * panel :] = (numbers & 255).byte()
