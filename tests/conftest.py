@@ -120,6 +120,17 @@ def read_the_command_line_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def wait_for_no_disk() -> Iterator[None]:
+    """Only a power cut shows whether a file has reached the disk, and cores would wait for it thousands of times.
+
+    What takes the place of `fsync` fails for a file that is not open, too. Processes that tests kill do wait.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", os.fstat)
+        yield
+
+
 @pytest.fixture
 def warm_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes whose speed is measured need not import PyTorch first."""
