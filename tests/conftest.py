@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from itertools import islice
@@ -73,8 +73,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[_NEEDING_A_GPU] = len(needing)
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()  # half a million objects of modules and tests, which stay: no collection looks at them again
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Half a million objects of modules and tests stay: no garbage is looked for among them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -117,6 +124,17 @@ def read_the_command_line_once() -> Iterator[None]:
     """`CliRunner` would make all commands of their functions for each one that it runs, and tests run hundreds."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("typer.testing._get_command", cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def wait_for_no_disk() -> Iterator[None]:
+    """Only a power cut shows whether a file has reached the disk, and cores would wait for it thousands of times.
+
+    What takes the place of `fsync` fails for a file that is not open, too. Processes that tests kill do wait.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", os.fstat)
         yield
 
 

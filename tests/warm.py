@@ -237,12 +237,14 @@ def _leave(status: int) -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a terminal sends to all is for the tests
+    gc.disable()  # nothing that is loaded here goes
     if sys.argv[2] == "light":
         _import_the_command_line()
     else:
         _import_everything()
         _load_everything()
     gc.freeze()
+    gc.enable()
     _asked = _next_process(socket.socket(fileno=int(sys.argv[1])))
     _begin(_asked)
     try:

@@ -192,7 +192,7 @@ from knnmt.engine.loading import load_engine
 slices.SLICE_ENTRIES = 60
 engine = load_engine(Path(sys.argv[1]), device="cpu")
 print("begin", flush=True)
-build(Path(sys.argv[2]), some_pairs(400), engine, progress=lambda pairs, entries: print(pairs, flush=True))
+build(Path(sys.argv[2]), some_pairs(200), engine, progress=lambda pairs, entries: print(pairs, flush=True))
 print("built", flush=True)
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,21 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
 
 
+@pytest.fixture(scope="module")
+def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made, config = tmp_path_factory.mktemp("made"), BuildConfig(batch_tokens=70)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slices, "SLICE_ENTRIES", 60)
+        Datastore.build(made / "one", some_pairs(25, "a.tsv"), tiny, config)
+        other = Datastore.build(made / "two", some_pairs(25, "b.tsv", start=15), tiny, config)
+        other.remove(matching(origin="b.tsv#30"))
+    return made
+
+
 @pytest.fixture
-def two(tiny: TransformerEngine, tmp_path: Path, small_slices: None) -> list[Datastore]:
+def two(made: Path, tmp_path: Path, small_slices: None) -> list[Datastore]:
     """Stores of several segments each; some sentences of the second were removed, and some are in both."""
-    one = Datastore.build(tmp_path / "one", some_pairs(25, "a.tsv"), tiny, BuildConfig(batch_tokens=70))
-    other = Datastore.build(tmp_path / "two", some_pairs(25, "b.tsv", start=15), tiny, BuildConfig(batch_tokens=70))
-    other.remove(matching(origin="b.tsv#30"))
-    return [one, other]
+    return [Datastore.open(shutil.copytree(made / name, tmp_path / name)) for name in ("one", "two")]
 
 
 def test_a_merged_store_is_what_building_both_makes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,18 @@ def memory() -> Iterator[dict[str, Any]]:
     files.store.clear()
 
 
+@pytest.fixture(scope="module")
+def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slices, "SLICE_ENTRIES", 60)
+        return store_with_index(tmp_path_factory.mktemp("made") / "made.store", tiny, "own.faiss", b"hello")
+
+
 @pytest.fixture
-def store(tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Several segments, one with a removal, with settings and an index."""
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
-    return store_with_index(tmp_path / "made.store", tiny, "own.faiss", b"hello")
+    return shutil.copytree(made, tmp_path / "made.store")
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])

@@ -21,11 +21,16 @@ from knnmt.index.covering import SourceIndex
 GOLDEN = Path(__file__).parent / "golden-v1"
 
 
-@pytest.fixture
-def store(tmp_path: Path, tiny: TransformerEngine) -> Path:
-    store = Datastore.build(tmp_path / "s", some_pairs(10), tiny)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, tiny: TransformerEngine) -> Path:
+    store = Datastore.build(tmp_path_factory.mktemp("made") / "s", some_pairs(10), tiny)
     store.remove(matching(origin="own.tsv#3"))
     return store.path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "s")
 
 
 def no_store(store: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,9 +28,14 @@ from knnmt.errors import DatastoreDamagedError, DatastoreError, SettingError, St
 THIRD = matching(origin="own.tsv#3")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, tiny: TransformerEngine) -> Path:
+    return Datastore.build(tmp_path_factory.mktemp("made") / "s", some_pairs(10), tiny).path
+
+
 @pytest.fixture
-def store(tmp_path: Path, tiny: TransformerEngine) -> Datastore:
-    return Datastore.build(tmp_path / "s", some_pairs(10), tiny)
+def store(made: Path, tmp_path: Path) -> Datastore:
+    return Datastore.open(shutil.copytree(made, tmp_path / "s"))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from io import BufferedReader, FileIO
@@ -42,11 +43,19 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
+@pytest.fixture(scope="module")
+def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    index = bytes(range(256)) * (2 * PART // 256 + 10)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slices, "SLICE_ENTRIES", 100)
+        return store_with_index(tmp_path_factory.mktemp("made") / "made.store", tiny, LARGE, index)
+
+
 @pytest.fixture
-def store(tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Several segments, one with a removal, with settings and an index that is uploaded in three parts."""
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 100)
-    return store_with_index(tmp_path / "made.store", tiny, LARGE, bytes(range(256)) * (2 * PART // 256 + 10))
+    return shutil.copytree(made, tmp_path / "made.store")
 
 
 def in_bucket(bucket: Bucket) -> dict[str, bytes]:
