@@ -21,8 +21,8 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.arena import Arena, Recorded, arena_for, size_for
 from knnmt.decoding.beam import Finished
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
+from knnmt.decoding.recorded_choice import choose, choose_in_pytorch, chooses_in_two
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -103,7 +103,7 @@ class _FixedBatch:
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
         self._extent, self._used = MIN_SLOTS, 0
-        self._make_extent(2 * config.beam)
+        self._make_extent()
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
         self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
@@ -119,8 +119,8 @@ class _FixedBatch:
         under_way = None
         for length in range(1, last + 1):
             with timing.stage("step"):
-                self._step(length - 1)
-                newest = self._arena.send(self._size, length)
+                written = self._step(length - 1)
+                newest = self._arena.send(self._size, length, written)
             if length == 1:
                 begun()
             if under_way is not None:
@@ -135,9 +135,9 @@ class _FixedBatch:
                 break
         return self._finished
 
-    def _step(self, generated: int) -> None:
-        """One step for all sentences of the arena."""
-        self._make_extent(self._config.beam)
+    def _step(self, generated: int) -> bool:
+        """One step for all sentences of the arena. Returns whether it writes its result to the host."""
+        self._make_extent()
         arena, constraints = self._arena, self._constraints
         forced = constraints.forces(generated)
         steps = None if forced or self._recorded is None else self._recorded.steps
@@ -155,14 +155,16 @@ class _FixedBatch:
             # Only one hypothesis is possible; the others become copies of it, so that they add nothing.
             tokens = arena.tokens[: self._size]
             tokens.copy_(tokens[:, :1].clone().expand_as(tokens))
+        return chooses_in_two(self._engine, self._config.beam, constraints, generated)
 
-    def _make_extent(self, slots: int) -> None:
-        """Make sure that so many more slots can be written."""
+    def _make_extent(self) -> None:
+        """Make sure that the slots of two more steps can be written: a step makes room for the next one."""
+        slots = 2 * self._config.beam
         if self._used + slots <= self._extent <= self._arena.memory.capacity:
             return
         if self._used:
             self._used = self._arena.memory.compact(self._size, self._used)
-        while self._used + 8 * slots > self._extent:  # not too full, or it would soon be necessary again
+        while self._used + 4 * slots > self._extent:  # not too full, or it would soon be necessary again
             self._extent *= 2
         if self._extent > self._arena.memory.capacity:
             self._arena.grow(self._extent)
@@ -250,23 +252,23 @@ def _advance(
     generated: number of earlier tokens, as far as `Constraints.at` distinguishes them
     """
     tokens, scores = arena.tokens[: state.sentences], arena.scores[: state.sentences]
-    beam = state.width
+    end = engine.special_tokens.end
+    in_two = chooses_in_two(engine, state.width, constraints, generated)
     representations = engine.step(state, tokens[..., None])[:, :, 0]
-    if retrieval is None:
-        log_probabilities = engine.log_probabilities(representations)
-        before = scores
-    else:
+    if retrieval is None and in_two:
+        numbers = engine.scores(representations)
+        choose(arena, state, numbers, scores, constraints.forbidden(generated), end, normalised=False)
+        return
+    before = scores
+    if retrieval is not None:
         with arena.aside():
             found = retrieval.look(representations)
-        log_probabilities = engine.log_probabilities(representations)
+    log_probabilities = engine.log_probabilities(representations)
+    if retrieval is not None:
         arena.join()
         before = retrieval.mix(found, log_probabilities, scores)
-    constraints.apply(log_probabilities, generated, None)
-    best, parents, candidates = best_continuations(before, log_probabilities, 2 * beam)
-    going = best.masked_fill(candidates == engine.special_tokens.end, _NEVER).topk(beam).indices
-    tokens.copy_(candidates.gather(1, going))
-    scores.copy_(best.gather(1, going))
-    state.reorder(parents.gather(1, going))
-    arena.chosen[: state.sentences, : 7 * beam] = torch.cat(
-        [best.view(torch.int32), parents.int(), candidates.int(), going.int()], dim=1
-    )
+    if in_two:
+        choose(arena, state, log_probabilities, before, constraints.forbidden(generated), end, normalised=True)
+    else:
+        constraints.apply(log_probabilities, generated, None)
+        choose_in_pytorch(arena, state, log_probabilities, before, end)

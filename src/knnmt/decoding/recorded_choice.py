@@ -1,0 +1,115 @@
+"""What a recorded step of beam search continues with: two kernels, where PyTorch needs some twenty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knnmt.decoding.arena import Arena
+from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.continuations import best_continuations
+from knnmt.engine.fixed_state import FixedState, RecordingEngine
+from knnmt.native.gpu import kernel
+
+_NEVER = float("-inf")
+_PART = 4096  # numbers of a row that a block looks at, as in candidates.cu
+_MOST_KEYS = 4096  # candidates of all parts and rows of a sentence, as in largest.h
+_MOST_ROWS = 16  # of a sentence, as in follow.cu
+_THREADS = 256
+
+
+def chooses_in_two(engine: RecordingEngine, beam: int, constraints: Constraints, generated: int) -> bool:
+    """Whether `choose` works for a step after so many tokens; otherwise `choose_in_pytorch` does the same."""
+    candidates = beam * 2 * beam * _parts(engine.vocabulary_size)
+    if beam > _MOST_ROWS or candidates > _MOST_KEYS or constraints.forces(generated):
+        return False
+    of_both = [("candidates", torch.float32), ("candidates", engine.dtype), ("follow", engine.dtype)]
+    return all(_compiled(name, engine.device, dtype) is not None for name, dtype in of_both)
+
+
+def choose(
+    arena: Arena,
+    state: FixedState,
+    numbers: Tensor,
+    before: Tensor,
+    forbidden: Tensor,
+    end: int,
+    normalised: bool,
+) -> None:
+    """Continue with the best tokens, and write the result for the host there.
+
+    numbers: (sentences, width, vocabulary), scores before the softmax or, if normalised, log-probabilities
+    before: (sentences, width), the scores so far, which may be those of the arena
+    forbidden: tokens that may not follow
+    """
+    sentences, width, vocabulary = numbers.shape
+    count, parts, device = 2 * width, _parts(vocabulary), numbers.device
+    keys = torch.empty((sentences * width, parts, count), dtype=torch.long, device=device)
+    totals = torch.empty((sentences * width, parts, 2), device=device)
+    candidates = _compiled("candidates", device, numbers.dtype)
+    follow = _compiled("follow", device, state.visible.dtype)
+    assert candidates is not None and follow is not None  # noqa: S101, PT018 - `chooses_in_two` has checked this
+    candidates(
+        grid=(sentences * width, parts, 1),
+        block=(_THREADS, 1, 1),
+        args=[
+            numbers.contiguous(),
+            vocabulary,
+            int(normalised),
+            forbidden,
+            len(forbidden),
+            count,
+            width,
+            keys,
+            totals,
+            state.newest,
+        ],
+    )
+    follow(
+        grid=(sentences, 1, 1),
+        block=(_THREADS, 1, 1),
+        args=[
+            keys,
+            totals,
+            int(normalised),
+            parts,
+            width,
+            vocabulary,
+            end,
+            before,
+            state.newest,
+            state.visible,
+            *state.visible.stride()[:2],
+            state.visible.shape[2],
+            arena.tokens,
+            arena.scores,
+            arena.on_host,
+            *arena.on_host.stride()[1::-1],
+        ],
+    )
+
+
+def choose_in_pytorch(arena: Arena, state: FixedState, log_probabilities: Tensor, before: Tensor, end: int) -> None:
+    """The same from log-probabilities without forbidden tokens; the result is not written to the host."""
+    sentences, beam = before.shape
+    best, parents, candidates = best_continuations(before, log_probabilities, 2 * beam)
+    going = best.masked_fill(candidates == end, _NEVER).topk(beam).indices
+    arena.tokens[:sentences] = candidates.gather(1, going)
+    arena.scores[:sentences] = best.gather(1, going)
+    state.advance(parents.gather(1, going))
+    arena.chosen[:sentences, : 7 * beam] = torch.cat(
+        [best.view(torch.int32), parents.int(), candidates.int(), going.int()], dim=1
+    )
+
+
+def _parts(vocabulary: int) -> int:
+    return -(-vocabulary // _PART)
+
+
+def _compiled(name: str, device: torch.device, dtype: torch.dtype) -> Callable[..., Any] | None:
+    if dtype not in (torch.float16, torch.float32):
+        return None
+    return kernel(name, device, HALF=int(dtype == torch.float16))
