@@ -31,7 +31,9 @@ def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(recorded_choice, "kernel", kernel)
 
 
-def all_in_order(numbers: Tensor, before: Tensor, forbidden: list[int], normalised: bool) -> list[tuple[float, int, int]]:
+def all_in_order(
+    numbers: Tensor, before: Tensor, forbidden: list[int], normalised: bool
+) -> list[tuple[float, int, int]]:
     """The scores, rows and tokens of everything that is possible in a sentence, best first."""
     log_probabilities = numbers.float() if normalised else numbers.float().log_softmax(-1)
     log_probabilities[:, forbidden] = NEVER

@@ -85,7 +85,8 @@ class _FixedBatch:
     source: source positions
     used: slots taken
     source_of: (size,), the source of each sentence, -1 if it is done or never existed
-    history: (size, width, chosen so far), on the host
+    full: (sources,), whether there are as many finished hypotheses as are wanted
+    history: (size * width, room), on the host, the tokens chosen so far; `spare` takes those of the next step
     """
 
     def __init__(
@@ -106,8 +107,9 @@ class _FixedBatch:
         self._make_extent()
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
-        self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
+        self._history, self._spare = np.zeros((2, self._size * config.beam, 32), dtype=np.int32)
         self._finished = [Finished(config) for _ in sources]
+        self._full = np.zeros(len(sources), dtype=bool)
         self._recorded = retrieval.recorded() if retrieval is not None else None
         self._source = load_sources(engine, arena, sources, self._size, _begin)
         if self._recorded is not None and retrieval is not None:
@@ -182,17 +184,25 @@ class _FixedBatch:
             self._retrieval.statistics.count(rows, rows, 0, first)
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
         for row, place in np.argwhere(ends & running[:, None]).tolist():
-            prefix = self._history[row, parents[row, place]].tolist()
+            prefix = self._history[row * width + parents[row, place], : length - 1].tolist()
             ended = Hypothesis((*prefix, int(tokens[row, place])), float(best[row, place]))
-            self._finished[self._source_of[row]].add(ended)
-        leaders = np.take_along_axis(best, going[:, :1], 1)[:, 0].tolist()
-        for row, source in enumerate(self._source_of.tolist()):
-            if source >= 0 and (last or self._finished[source].closed(leaders[row], length)):
+            source = self._source_of[row]
+            self._finished[source].add(ended)
+            self._full[source] = len(self._finished[source].hypotheses) == width
+        rows = np.arange(self._size)[:, None]
+        leaders = best[rows, going[:, :1]][:, 0]
+        for row in np.flatnonzero(running & (self._full[self._source_of] | (leaders == _NEVER) | last)).tolist():
+            source = self._source_of[row]
+            if last or self._finished[source].closed(float(leaders[row]), length):
                 self._source_of[row] = -1
-                self._found(source, self._finished[source].hypotheses[: self._config.n_best])
-        parents, tokens = np.take_along_axis(parents, going, 1), np.take_along_axis(tokens, going, 1)
-        before = np.take_along_axis(self._history, parents[..., None].astype(np.int64), 1)
-        self._history = np.concatenate([before, tokens[..., None]], axis=2)
+                self._found(int(source), self._finished[source].hypotheses[: self._config.n_best])
+        if length > self._history.shape[1]:
+            self._history = np.pad(self._history, ((0, 0), (0, self._history.shape[1])))
+            self._spare = np.empty_like(self._history)
+        before = (rows * width + parents[rows, going]).ravel()
+        np.take(self._history, before, axis=0, out=self._spare, mode="clip")  # other modes make one more copy
+        self._history, self._spare = self._spare, self._history
+        self._history[:, length - 1] = tokens[rows, going].ravel()
 
     def _keep_running(self) -> int:
         """Continue with the sentences that are not done, and blanks for the rest of a smaller step.
@@ -205,7 +215,10 @@ class _FixedBatch:
             self._size = size
             self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
             kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
-            self._history = self._history[kept]
+            self._history = self._history.reshape(-1, self._config.beam, self._history.shape[1])[kept].reshape(
+                size * self._config.beam, -1
+            )
+            self._spare = np.empty_like(self._history)
             moved = torch.from_numpy(kept).to(self._engine.device)
             self._arena.keep(moved, self._source, self._used)
             if self._recorded is not None:

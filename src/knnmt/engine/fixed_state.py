@@ -25,7 +25,7 @@ class FixedMemory:
     visible: (sentences, width, capacity), 0 if a row sees a slot and -inf if it does not
     cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
     cross_mask: (sentences, source)
-    newest: (1 + width,), the position of the tokens that a step is given, then their slots, which are next to each other
+    newest: (1 + width,), the position of the tokens of the next step, then their slots, which are side by side
     own: (width, width), the mask of new tokens over the new slots: each sees its own. It is not the shared `own_slots`,
         which others may read before the stream that made it has finished it
     """

@@ -1,4 +1,4 @@
-"""The kernels for GPUs, compiled for a CPU."""
+"""The kernels for GPUs, compiled for a CPU, where their threads run by turns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import torch
 from knnmt import native
 from made_once import made_once
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "native"
 KERNELS = Path(native.__file__).parent / "gpu"
 
 
-@pytest.fixture(scope="session")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.device], Callable[..., None]]:
-    """As `knnmt.native.gpu.kernel`."""
+def kernels_on_a_cpu(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Callable[..., None]]:
+    """The same as `knnmt.native.gpu.kernel`."""
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("nothing can be compiled: no C++ compiler")
