@@ -183,11 +183,11 @@ class _FixedBatch:
             rows = int(running.sum()) * (1 if first else width)
             self._retrieval.statistics.count(rows, rows, 0, first)
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
-        for row, place in np.argwhere(ends & running[:, None]).tolist():
-            prefix = self._history[row * width + parents[row, place], : length - 1].tolist()
-            ended = Hypothesis((*prefix, int(tokens[row, place])), float(best[row, place]))
-            source = self._source_of[row]
-            self._finished[source].add(ended)
+        ended = np.nonzero(ends & running[:, None])
+        prefixes = self._history[ended[0] * width + parents[ended], : length - 1].tolist()
+        told = zip(self._source_of[ended[0]].tolist(), prefixes, tokens[ended].tolist(), best[ended].tolist(), strict=True)
+        for source, prefix, token, score in told:
+            self._finished[source].add(Hypothesis((*prefix, token), score))
             self._full[source] = len(self._finished[source].hypotheses) == width
         rows = np.arange(self._size)[:, None]
         leaders = best[rows, going[:, :1]][:, 0]
