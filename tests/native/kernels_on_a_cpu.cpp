@@ -127,25 +127,28 @@ BEST(run_best, float, best::knnmt_best)
 BEST(run_best_in_halves, unsigned short, best_in_halves::knnmt_best_in_halves)
 
 #define CANDIDATES(name, Number, kernel)                                                                                       \
-    extern "C" void name(int across, int down, int threads, const Number* numbers, int vocabulary, int normalised,            \
-                         const long long* forbidden, int forbidden_count, int count, int width, unsigned long long* keys,     \
-                         float* totals, long long* newest) {                                                                  \
-        launch(across, down, threads, [=] {                                                                                   \
-            kernel(numbers, vocabulary, normalised, forbidden, forbidden_count, count, width, keys, totals, newest);          \
-        });                                                                                                                   \
+    extern "C" void name(int across, int down, int threads, const Number* numbers, int vocabulary, const long long* forbidden, \
+                         int forbidden_count, int count, int width, unsigned long long* keys, float* totals,                   \
+                         long long* newest) {                                                                                  \
+        launch(across, down, threads, [=] {                                                                                    \
+            kernel(numbers, vocabulary, forbidden, forbidden_count, count, width, keys, totals, newest);                       \
+        });                                                                                                                    \
     }
 CANDIDATES(run_candidates, float, candidates::knnmt_candidates)
 CANDIDATES(run_candidates_in_halves, unsigned short, candidates_in_halves::knnmt_candidates_in_halves)
 
-#define FOLLOW(name, Number, kernel)                                                                                          \
-    extern "C" void name(int across, int down, int threads, const unsigned long long* keys, const float* totals,              \
-                         int normalised, int parts, int width, int vocabulary, int end, const float* before,                  \
-                         const long long* newest, Number* visible, int sentence_stride, int row_stride, int extent,           \
-                         long long* tokens, float* scores, int* chosen, int length, int apart) {                              \
-        launch(across, down, threads, [=] {                                                                                   \
-            kernel(keys, totals, normalised, parts, width, vocabulary, end, before, newest, visible, sentence_stride,         \
-                   row_stride, extent, tokens, scores, chosen, length, apart);                                                \
-        });                                                                                                                   \
+#define FOLLOW(name, Number, kernel)                                                                                           \
+    extern "C" void name(int across, int down, int threads, const unsigned long long* keys, const float* totals, int parts,    \
+                         const Number* numbers, int vocabulary, const long long* forbidden, int forbidden_count, int end,      \
+                         const long long* newest, Number* visible, int sentence_stride, int row_stride, int extent,            \
+                         long long* tokens, float* scores, int* chosen, int length, int apart, const float* mixture,           \
+                         int width, int k, const float* distances_sq, const long long* ids, int entries, const int* values,    \
+                         const float* counts, int use_counts, float* sums, float* steps) {                                     \
+        launch(across, down, threads, [=] {                                                                                    \
+            kernel(keys, totals, parts, numbers, vocabulary, forbidden, forbidden_count, end, newest, visible,                 \
+                   sentence_stride, row_stride, extent, tokens, scores, chosen, length, apart, mixture, width, k,              \
+                   distances_sq, ids, entries, values, counts, use_counts, sums, steps);                                       \
+        });                                                                                                                    \
     }
 FOLLOW(run_follow, float, follow::knnmt_follow)
 FOLLOW(run_follow_in_halves, unsigned short, follow_in_halves::knnmt_follow_in_halves)

@@ -143,13 +143,13 @@ class _FixedBatch:
         arena, constraints = self._arena, self._constraints
         forced = constraints.forces(generated)
         steps = None if forced or self._recorded is None else self._recorded.steps
+        in_two = not forced and chooses_in_two(self._engine, self._config.beam, 0 if steps is None else steps.k)
         shape = (self._size, self._extent, self._source)
 
         def recorded() -> Recorded:
             state = FixedState(arena.memory, *shape)
-            return Recorded(
-                partial(_advance, state=state, constraints=constraints, generated=generated, retrieval=steps)
-            )
+            work = partial(_advance, state=state, constraints=constraints, generated=generated)
+            return Recorded(partial(work, retrieval=steps, in_two=in_two))
 
         arena.kept((shape, self._told, constraints.at(generated), steps), recorded)(self._engine, arena)
         self._used += self._config.beam
@@ -157,7 +157,7 @@ class _FixedBatch:
             # Only one hypothesis is possible; the others become copies of it, so that they add nothing.
             tokens = arena.tokens[: self._size]
             tokens.copy_(tokens[:, :1].clone().expand_as(tokens))
-        return chooses_in_two(self._engine, self._config.beam, constraints, generated)
+        return in_two
 
     def _make_extent(self) -> None:
         """Make sure that the slots of two more steps can be written: a step makes room for the next one."""
@@ -185,7 +185,9 @@ class _FixedBatch:
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
         ended = np.nonzero(ends & running[:, None])
         prefixes = self._history[ended[0] * width + parents[ended], : length - 1].tolist()
-        told = zip(self._source_of[ended[0]].tolist(), prefixes, tokens[ended].tolist(), best[ended].tolist(), strict=True)
+        told = zip(
+            self._source_of[ended[0]].tolist(), prefixes, tokens[ended].tolist(), best[ended].tolist(), strict=True
+        )
         for source, prefix, token, score in told:
             self._finished[source].add(Hypothesis((*prefix, token), score))
             self._full[source] = len(self._finished[source].hypotheses) == width
@@ -259,29 +261,27 @@ def _advance(
     constraints: Constraints,
     generated: int,
     retrieval: RecordedSteps | None,
+    in_two: bool,
 ) -> None:
     """A step of beam search for the first sentences of the arena, as in `knnmt.decoding.beam`.
 
     generated: number of earlier tokens, as far as `Constraints.at` distinguishes them
+    in_two: whether two kernels choose, which also write the result to the host
     """
     tokens, scores = arena.tokens[: state.sentences], arena.scores[: state.sentences]
     end = engine.special_tokens.end
-    in_two = chooses_in_two(engine, state.width, constraints, generated)
     representations = engine.step(state, tokens[..., None])[:, :, 0]
-    if retrieval is None and in_two:
-        numbers = engine.scores(representations)
-        choose(arena, state, numbers, scores, constraints.forbidden(generated), end, normalised=False)
-        return
-    before = scores
     if retrieval is not None:
         with arena.aside():
             found = retrieval.look(representations)
-    log_probabilities = engine.log_probabilities(representations)
+    numbers = (engine.scores if in_two else engine.log_probabilities)(representations)
     if retrieval is not None:
         arena.join()
-        before = retrieval.mix(found, log_probabilities, scores)
     if in_two:
-        choose(arena, state, log_probabilities, before, constraints.forbidden(generated), end, normalised=True)
-    else:
-        constraints.apply(log_probabilities, generated, None)
-        choose_in_pytorch(arena, state, log_probabilities, before, end)
+        retrieved = None if retrieval is None else retrieval.told_to_kernel(found, state.width)
+        choose(arena, state, numbers, constraints.forbidden(generated), end, retrieved)
+        return
+    if retrieval is not None:
+        scores = retrieval.mix(found, numbers, scores)
+    constraints.apply(numbers, generated, None)
+    choose_in_pytorch(arena, state, numbers, scores, end)

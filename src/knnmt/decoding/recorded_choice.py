@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from knnmt.decoding.arena import Arena
-from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_continuations
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.native.gpu import kernel
@@ -18,82 +17,59 @@ _NEVER = float("-inf")
 _PART = 4096  # numbers of a row that a block looks at, as in candidates.cu
 _MOST_KEYS = 4096  # candidates of all parts and rows of a sentence, as in largest.h
 _MOST_ROWS = 16  # of a sentence, as in follow.cu
+_MOST_NEAR = 1024  # neighbours of all rows of a sentence, as in follow.cu
 _THREADS = 256
 
 
-def chooses_in_two(engine: RecordingEngine, beam: int, constraints: Constraints, generated: int) -> bool:
-    """Whether `choose` works for a step after so many tokens; otherwise `choose_in_pytorch` does the same."""
+def chooses_in_two(engine: RecordingEngine, beam: int, k: int) -> bool:
+    """Whether `choose` works for this beam and for k neighbours of a row; otherwise PyTorch does the same."""
     candidates = beam * 2 * beam * _parts(engine.vocabulary_size)
-    if beam > _MOST_ROWS or candidates > _MOST_KEYS or constraints.forces(generated):
+    if beam > _MOST_ROWS or beam * k > _MOST_NEAR or candidates + beam * k > _MOST_KEYS:
         return False
-    of_both = [("candidates", torch.float32), ("candidates", engine.dtype), ("follow", engine.dtype)]
-    return all(_compiled(name, engine.device, dtype) is not None for name, dtype in of_both)
+    return all(_compiled(name, engine.device, engine.dtype) is not None for name in ("candidates", "follow"))
 
 
 def choose(
-    arena: Arena,
-    state: FixedState,
-    numbers: Tensor,
-    before: Tensor,
-    forbidden: Tensor,
-    end: int,
-    normalised: bool,
+    arena: Arena, state: FixedState, numbers: Tensor, forbidden: Tensor, end: int, retrieved: list[Any] | None = None
 ) -> None:
     """Continue with the best tokens, and write the result for the host there.
 
-    numbers: (sentences, width, vocabulary), scores before the softmax or, if normalised, log-probabilities
-    before: (sentences, width), the scores so far, which may be those of the arena
+    numbers: (sentences, width, vocabulary), scores before the softmax
     forbidden: tokens that may not follow
+    retrieved: what `RecordedSteps.told_to_kernel` tells
     """
     sentences, width, vocabulary = numbers.shape
     count, parts, device = 2 * width, _parts(vocabulary), numbers.device
     keys = torch.empty((sentences * width, parts, count), dtype=torch.long, device=device)
     totals = torch.empty((sentences * width, parts, 2), device=device)
-    candidates = _compiled("candidates", device, numbers.dtype)
-    follow = _compiled("follow", device, state.visible.dtype)
-    assert candidates is not None and follow is not None  # noqa: S101, PT018 - `chooses_in_two` has checked this
+    numbers = numbers.contiguous()
+    of_numbers = [numbers, vocabulary, forbidden, len(forbidden)]
+    candidates, follow = (_compiled(name, device, numbers.dtype) for name in ("candidates", "follow"))
+    assert candidates is not None  # noqa: S101 - `chooses_in_two` has checked this
+    assert follow is not None  # noqa: S101 - as above
     candidates(
         grid=(sentences * width, parts, 1),
         block=(_THREADS, 1, 1),
-        args=[
-            numbers.contiguous(),
-            vocabulary,
-            int(normalised),
-            forbidden,
-            len(forbidden),
-            count,
-            width,
-            keys,
-            totals,
-            state.newest,
-        ],
+        args=[*of_numbers, count, width, keys, totals, state.newest],
     )
+    of_visible = [state.newest, state.visible, *state.visible.stride()[:2], state.visible.shape[2]]
+    on_host = [arena.on_host, *arena.on_host.stride()[1::-1]]
+    none = arena.scores
+    without = [none, width, 0, none, none, 0, none, none, 0, none, none]
     follow(
         grid=(sentences, 1, 1),
         block=(_THREADS, 1, 1),
         args=[
-            keys,
-            totals,
-            int(normalised),
-            parts,
-            width,
-            vocabulary,
-            end,
-            before,
-            state.newest,
-            state.visible,
-            *state.visible.stride()[:2],
-            state.visible.shape[2],
-            arena.tokens,
-            arena.scores,
-            arena.on_host,
-            *arena.on_host.stride()[1::-1],
+            *[keys, totals, parts, *of_numbers, end],
+            *of_visible,
+            *[arena.tokens, arena.scores, *on_host],
+            *(without if retrieved is None else retrieved),
         ],
     )
 
 
 def choose_in_pytorch(arena: Arena, state: FixedState, log_probabilities: Tensor, before: Tensor, end: int) -> None:
-    """The same from log-probabilities without forbidden tokens; the result is not written to the host."""
+    """The same from log-probabilities after the mixture; the result is not written to the host."""
     sentences, beam = before.shape
     best, parents, candidates = best_continuations(before, log_probabilities, 2 * beam)
     going = best.masked_fill(candidates == end, _NEVER).topk(beam).indices

@@ -1,7 +1,7 @@
 // The best tokens of each part of each row, for follow.cu, and what the softmax of the row needs.
 //
 // A block is a part of a row: 4096 numbers, of which a thread holds 16. HALF is put before this text. numbers (rows, vocabulary):
-// scores before the softmax or, if `normalised`, log-probabilities. forbidden: tokens that are not chosen.
+// scores before the softmax. forbidden: tokens that are not chosen.
 // Written: keys (rows, parts, count), the part's best tokens as keys of largest.h; totals (rows, parts, 2), the largest number of
 // the part and the sum of the exponentials of all less the largest; and newest (1 + width,), which goes on to the next step.
 
@@ -10,7 +10,7 @@
 
 constexpr int PART = 4096, HELD = PART / THREADS;
 
-extern "C" __global__ void __launch_bounds__(256) knnmt_candidates(const Number* numbers, int vocabulary, int normalised,
+extern "C" __global__ void __launch_bounds__(256) knnmt_candidates(const Number* numbers, int vocabulary,
                                                                    const long long* forbidden, int forbidden_count, int count,
                                                                    int width, Key* keys, float* totals, long long* newest) {
     __shared__ Largest largest;
@@ -36,17 +36,14 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_candidates(const Number*
             for (int j = 0; j < CHUNK; ++j) held[i + j] = token + j < vocabulary ? read(mine[token + j]) : -infinity;
         }
     }
-    float most = 0.0f, total = 0.0f;
-    if (!normalised) {
-        most = held[0];
+    float most = held[0], total = 0.0f;
 #pragma unroll
-        for (int i = 1; i < HELD; ++i) most = fmaxf(most, held[i]);
-        for (int apart = 16; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(ALL, most, apart));
-        const float base = most > -infinity ? most : 0.0f;  // where all is -inf, the sum is 0
+    for (int i = 1; i < HELD; ++i) most = fmaxf(most, held[i]);
+    for (int apart = 16; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(ALL, most, apart));
+    const float of_warp = most > -infinity ? most : 0.0f;  // where all is -inf, the sum is 0
 #pragma unroll
-        for (int i = 0; i < HELD; ++i) total += expf(held[i] - base);
-        for (int apart = 16; apart; apart /= 2) total += __shfl_xor_sync(ALL, total, apart);
-    }
+    for (int i = 0; i < HELD; ++i) total += expf(held[i] - of_warp);
+    for (int apart = 16; apart; apart /= 2) total += __shfl_xor_sync(ALL, total, apart);
     if (lane == 0) {
         most_of_warp[warp] = most;
         total_of_warp[warp] = total;
@@ -61,9 +58,9 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_candidates(const Number*
     if (thread < count) keys[part * count + thread] = largest.found[thread];
     if (thread) return;
     for (int i = 0; i < THREADS / 32; ++i) most = fmaxf(most, most_of_warp[i]);
-    const float base = most > -infinity ? most : 0.0f;
+    const float of_part = most > -infinity ? most : 0.0f;
     total = 0.0f;
-    for (int i = 0; i < THREADS / 32; ++i) total += total_of_warp[i] * expf(most_of_warp[i] - base);
+    for (int i = 0; i < THREADS / 32; ++i) total += total_of_warp[i] * expf(most_of_warp[i] - of_part);
     totals[2 * part] = most;
     totals[2 * part + 1] = total;
 }
