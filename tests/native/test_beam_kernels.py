@@ -65,6 +65,8 @@ def made_up(sentences: int, width: int, vocabulary: int, dtype: torch.dtype) -> 
     numbers[5, 0] = NEVER
     numbers[5, -1, 7] = float("inf")
     before[5, width // 2] = float("nan")
+    numbers[6] = -3.0  # and best of all both zeros
+    numbers[6, :, 4:24], numbers[6, :, 24:34] = -0.0, 0.0
     return numbers, before
 
 
@@ -109,13 +111,13 @@ def arena_at(engine: TransformerEngine, before: Tensor, dtype: torch.dtype) -> t
 @pytest.mark.parametrize(("width", "vocabulary"), [(1, 8209), (5, 4120), (3, 4096), (16, 37)])
 def test_the_best_continuations_go_on(tiny: TransformerEngine, width: int, vocabulary: int, dtype: torch.dtype) -> None:
     banned = [0, 3, vocabulary - 1]
-    numbers, before = made_up(6, width, vocabulary, dtype)
+    numbers, before = made_up(7, width, vocabulary, dtype)
     arena, state = arena_at(tiny, before, dtype)
     visible = arena.memory.visible.clone()
     choose(arena, state, numbers, torch.tensor(banned), END)
     assert arena.memory.newest.tolist() == [7, *range(EXTENT - width, EXTENT)]
     assert (arena.on_host[0] == -7).all()
-    assert (arena.on_host[1, 6:] == -7).all()
+    assert (arena.on_host[1, 7:] == -7).all()
     expected = [
         all_in_order(numbers[i].float().log_softmax(-1), before[i], banned)[: 2 * width] for i in range(len(before))
     ]
@@ -134,21 +136,22 @@ def test_the_best_of_a_mixture_go_on(
     config = RetrievalConfig(k=k, interpolation_weight=0.4, temperature=2.0, fading=fading)
     of_kernel, of_pytorch = (RecordedSteps(store, config, sentences) for _ in range(2))
     generator = torch.Generator().manual_seed(k)
-    numbers, before = (each[:sentences] for each in made_up(6, width, vocabulary, torch.float32))
+    numbers, before = (each[:sentences] for each in made_up(7, width, vocabulary, torch.float32))
     for _ in range(2):
         distances_sq, ids = of_kernel.look(torch.randn((sentences, width, 6), generator=generator))
         distances_sq[width], ids[width] = float("inf"), -1  # a row that found none
         distances_sq[0, 0] = 0.0  # and one that found the very same state
         if k > 1:
             distances_sq[-1, 1:], ids[-1, 1:] = float("inf"), -1
-            distances_sq[0, -1] = 1e9  # so far away that it has no weight
+            distances_sq[0, -1] = 1e9  # so far away that it has no weight, but its token is the model's best
+            numbers[0, 0, values[ids[0, -1]]] = 30.0
         arena, state = arena_at(tiny, before, torch.float32)
         visible = arena.memory.visible.clone()
         found = distances_sq, ids
-        choose(arena, state, numbers, torch.tensor([3]), END, of_kernel.told_to_kernel(found, width))
+        choose(arena, state, numbers, torch.tensor([14]), END, of_kernel.told_to_kernel(found, width))
         log_probabilities = numbers.log_softmax(-1)
         of_rows = of_pytorch.mix(found, log_probabilities, before)
-        expected = [all_in_order(log_probabilities[i], of_rows[i], [3]) for i in range(sentences)]
+        expected = [all_in_order(log_probabilities[i], of_rows[i], [14]) for i in range(sentences)]
         assert_follows(arena, expected, arena.on_host[1], visible)
         torch.testing.assert_close(of_kernel.so_far.sums, of_pytorch.so_far.sums)
         torch.testing.assert_close(of_kernel.so_far.steps, of_pytorch.so_far.steps)

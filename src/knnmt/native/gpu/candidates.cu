@@ -36,9 +36,21 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_candidates(const Number*
             for (int j = 0; j < CHUNK; ++j) held[i + j] = token + j < vocabulary ? read(mine[token + j]) : -infinity;
         }
     }
-    float most = held[0], total = 0.0f;
+    const auto allowed = [=](int token) {
+        for (int i = 0; i < forbidden_count; ++i)
+            if (forbidden[i] == token) return false;
+        return true;
+    };
+    float most = -infinity, best = -infinity, total = 0.0f;
+    int best_token = 0;
 #pragma unroll
-    for (int i = 1; i < HELD; ++i) most = fmaxf(most, held[i]);
+    for (int i = 0; i < HELD; ++i) {
+        most = fmaxf(most, held[i]);
+        if (held[i] > best && allowed(token_of(i))) {
+            best = held[i];
+            best_token = token_of(i);
+        }
+    }
     for (int apart = 16; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(ALL, most, apart));
     const float of_warp = most > -infinity ? most : 0.0f;  // where all is -inf, the sum is 0
 #pragma unroll
@@ -49,12 +61,8 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_candidates(const Number*
         total_of_warp[warp] = total;
     }
     find_largest(
-        largest, count, HELD, [&](int i) { return key_of(held[i], token_of(i)); },
-        [=](Key key) {
-            for (int i = 0; i < forbidden_count; ++i)
-                if (forbidden[i] == place_of(key)) return false;
-            return true;
-        });
+        largest, count, key_of(best, best_token), HELD, [&](int i) { return key_of(held[i], token_of(i)); },
+        [=](Key key) { return allowed(place_of(key)); });
     if (thread < count) keys[part * count + thread] = largest.found[thread];
     if (thread) return;
     for (int i = 0; i < THREADS / 32; ++i) most = fmaxf(most, most_of_warp[i]);

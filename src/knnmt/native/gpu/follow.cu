@@ -79,24 +79,27 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_follow(
         sums[sentence] = all;
         steps[sentence] = known;
     }
-    const int candidates = width * of_row;
-    find_largest(
-        largest, count, (candidates + width * k - thread + THREADS - 1) / THREADS,
-        [&](int i) -> Key {
-            const int at = i * THREADS + thread, near = at - candidates;
-            if (near >= 0) {
-                const int row = near / k;
-                return key_of(rows.mixed[near] + rows.before[row], row * vocabulary + rows.of[near]);
-            }
-            const int row = at / of_row;
-            const Key key = keys[(long long)first * of_row + at];
-            if (!key) return 0;
-            for (int j = row * k; j < row * k + k; ++j)
-                if (rows.of[j] == place_of(key) && rows.mixed[j] > -infinity) return 0;
-            const float gain = number_of(key) - rows.most[row] - rows.log_total[row];
-            return key_of(gain + rows.before[row], row * vocabulary + place_of(key));
-        },
-        [](Key) { return true; });
+    const int candidates = width * of_row, held = (candidates + width * k - thread + THREADS - 1) / THREADS;
+    const auto key_at = [&](int i) -> Key {
+        const int at = i * THREADS + thread, near = at - candidates;
+        if (near >= 0) {
+            const int row = near / k;
+            return key_of(rows.mixed[near] + rows.before[row], row * vocabulary + rows.of[near]);
+        }
+        const int row = at / of_row;
+        const Key key = keys[(long long)first * of_row + at];
+        if (!key) return 0;
+        for (int j = row * k; j < row * k + k; ++j)
+            if (rows.of[j] == place_of(key) && rows.mixed[j] > -infinity) return 0;
+        const float gain = number_of(key) - rows.most[row] - rows.log_total[row];
+        return key_of(gain + rows.before[row], row * vocabulary + place_of(key));
+    };
+    Key best = 0;
+    for (int i = 0; i < held; ++i) {
+        const Key key = key_at(i);
+        best = key > best ? key : best;
+    }
+    find_largest(largest, count, best, held, key_at, [](Key) { return true; });
     if (thread < 32) {
         const Key key = largest.found[lane];  // of an impossible one nothing counts but that it is
         const float score = key ? number_of(key) : -infinity;

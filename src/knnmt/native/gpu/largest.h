@@ -26,17 +26,12 @@ struct Largest {
 
 // Writes the `count` largest keys to `found`, largest first, then 0; up to MOST_LARGEST of up to MOST_KEYS keys.
 //
-// key_at(i): key i of the `held` ones of this thread. possible(key): whether a key counts; few are asked for.
+// mine: the largest key of this thread, which has `held`; key_at(i): key i of them. possible(key): whether a key counts; few are
+// asked for.
 // The `count` largest are not smaller than the count-th of the largest keys of 32 groups of threads. Few keys are not.
 template <class KeyAt, class Possible>
-__device__ void find_largest(Largest& shared, int count, int held, const KeyAt& key_at, const Possible& possible) {
+__device__ void find_largest(Largest& shared, int count, Key mine, int held, const KeyAt& key_at, const Possible& possible) {
     const int thread = threadIdx.x, lane = thread % 32;
-    Key mine = 0;
-#pragma unroll
-    for (int i = 0; i < held; ++i) {
-        const Key key = key_at(i);
-        if (key > mine && possible(key)) mine = key;
-    }
     Key of_group = mine;
     for (int apart = 4; apart; apart /= 2) {
         const Key other = __shfl_xor_sync(ALL, of_group, apart);
