@@ -54,6 +54,7 @@ def made_up(sentences: int, width: int, vocabulary: int, dtype: torch.dtype) -> 
     numbers = torch.randn((sentences, width, vocabulary), generator=generator).mul(3).to(dtype)
     before = torch.randn((sentences, width), generator=generator)
     numbers[0, :, END] = 9.0
+    numbers[0, :, [3, vocabulary // 3, -1]] = 20.0  # which are forbidden
     numbers[1] = numbers[1, :1]  # rows that are alike, in which many are equal
     numbers[1, :, 3::2] = 7.0
     before[1] = -1.5
@@ -110,7 +111,7 @@ def arena_at(engine: TransformerEngine, before: Tensor, dtype: torch.dtype) -> t
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize(("width", "vocabulary"), [(1, 8209), (5, 4120), (3, 4096), (16, 37)])
 def test_the_best_continuations_go_on(tiny: TransformerEngine, width: int, vocabulary: int, dtype: torch.dtype) -> None:
-    banned = [0, 3, vocabulary - 1]
+    banned = [0, 3, vocabulary // 3, vocabulary - 1]
     numbers, before = made_up(7, width, vocabulary, dtype)
     arena, state = arena_at(tiny, before, dtype)
     visible = arena.memory.visible.clone()
@@ -133,7 +134,7 @@ def test_the_best_of_a_mixture_go_on(
     values = np.arange(90, dtype=np.int32) * 7 % 49
     values[::4] = 4
     store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), values), exact=True).snapshot
-    config = RetrievalConfig(k=k, interpolation_weight=0.4, temperature=2.0, fading=fading)
+    config = RetrievalConfig(k=k, interpolation_weight=0.4, temperature=50.0, fading=fading)
     of_kernel, of_pytorch = (RecordedSteps(store, config, sentences) for _ in range(2))
     generator = torch.Generator().manual_seed(k)
     numbers, before = (each[:sentences] for each in made_up(7, width, vocabulary, torch.float32))
@@ -143,15 +144,15 @@ def test_the_best_of_a_mixture_go_on(
         distances_sq[0, 0] = 0.0  # and one that found the very same state
         if k > 1:
             distances_sq[-1, 1:], ids[-1, 1:] = float("inf"), -1
-            distances_sq[0, -1] = 1e9  # so far away that it has no weight, but its token is the model's best
+            distances_sq[0, -1] = 1e6  # so far away that it has no weight, but its token is the model's best
             numbers[0, 0, values[ids[0, -1]]] = 30.0
         arena, state = arena_at(tiny, before, torch.float32)
         visible = arena.memory.visible.clone()
         found = distances_sq, ids
-        choose(arena, state, numbers, torch.tensor([14]), END, of_kernel.told_to_kernel(found, width))
+        choose(arena, state, numbers, torch.tensor([4]), END, of_kernel.told_to_kernel(found, width))
         log_probabilities = numbers.log_softmax(-1)
         of_rows = of_pytorch.mix(found, log_probabilities, before)
-        expected = [all_in_order(log_probabilities[i], of_rows[i], [14]) for i in range(sentences)]
+        expected = [all_in_order(log_probabilities[i], of_rows[i], [4]) for i in range(sentences)]
         assert_follows(arena, expected, arena.on_host[1], visible)
         torch.testing.assert_close(of_kernel.so_far.sums, of_pytorch.so_far.sums)
         torch.testing.assert_close(of_kernel.so_far.steps, of_pytorch.so_far.steps)

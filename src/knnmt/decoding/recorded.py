@@ -194,10 +194,10 @@ class _FixedBatch:
         rows = np.arange(self._size)[:, None]
         leaders = best[rows, going[:, :1]][:, 0]
         for row in np.flatnonzero(running & (self._full[self._source_of] | (leaders == _NEVER) | last)).tolist():
-            source = self._source_of[row]
+            source = int(self._source_of[row])
             if last or self._finished[source].closed(float(leaders[row]), length):
                 self._source_of[row] = -1
-                self._found(int(source), self._finished[source].hypotheses[: self._config.n_best])
+                self._found(source, self._finished[source].hypotheses[: self._config.n_best])
         if length > self._history.shape[1]:
             self._history = np.pad(self._history, ((0, 0), (0, self._history.shape[1])))
             self._spare = np.empty_like(self._history)
