@@ -191,8 +191,8 @@ class _FixedBatch:
         for source, prefix, token, score in told:
             self._finished[source].add(Hypothesis((*prefix, token), score))
             self._full[source] = len(self._finished[source].hypotheses) == width
-        rows = np.arange(self._size)[:, None]
-        leaders = best[rows, going[:, :1]][:, 0]
+        every = np.arange(self._size)[:, None]
+        leaders = best[every, going[:, :1]][:, 0]
         for row in np.flatnonzero(running & (self._full[self._source_of] | (leaders == _NEVER) | last)).tolist():
             source = int(self._source_of[row])
             if last or self._finished[source].closed(float(leaders[row]), length):
@@ -201,10 +201,10 @@ class _FixedBatch:
         if length > self._history.shape[1]:
             self._history = np.pad(self._history, ((0, 0), (0, self._history.shape[1])))
             self._spare = np.empty_like(self._history)
-        before = (rows * width + parents[rows, going]).ravel()
+        before = (every * width + parents[every, going]).ravel()
         np.take(self._history, before, axis=0, out=self._spare, mode="clip")  # other modes make one more copy
         self._history, self._spare = self._spare, self._history
-        self._history[:, length - 1] = tokens[rows, going].ravel()
+        self._history[:, length - 1] = tokens[every, going].ravel()
 
     def _keep_running(self) -> int:
         """Continue with the sentences that are not done, and blanks for the rest of a smaller step.
