@@ -102,6 +102,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """As `knnmt.native.gpu.kernel`, but on a CPU."""
+    from emulated_kernels import kernels_on_a_cpu
+
+    return kernels_on_a_cpu(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
 def engine() -> TransformerEngine:
     """The shipped model."""
     return own_engine("de-en")

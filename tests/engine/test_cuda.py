@@ -59,6 +59,9 @@ def test_a_step_on_a_gpu_never_waits_for_it() -> None:
         ("add_norm", {"HALF": 1, "DIM": 320}),
         ("embed", {"HALF": 1}),
         ("best", {"HALF": 1}),
+        ("candidates", {"HALF": 1}),
+        ("follow", {"HALF": 0}),
+        ("follow", {"HALF": 1}),
         ("mix", {}),
     ],
 )

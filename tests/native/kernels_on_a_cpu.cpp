@@ -31,6 +31,26 @@ namespace best {
 constexpr int HALF = 0;
 #include "best.cu"
 }  // namespace best
+#define knnmt_candidates knnmt_candidates_in_halves
+namespace candidates_in_halves {
+constexpr int HALF = 1;
+#include "candidates.cu"
+}  // namespace candidates_in_halves
+#undef knnmt_candidates
+namespace candidates {
+constexpr int HALF = 0;
+#include "candidates.cu"
+}  // namespace candidates
+#define knnmt_follow knnmt_follow_in_halves
+namespace follow_in_halves {
+constexpr int HALF = 1;
+#include "follow.cu"
+}  // namespace follow_in_halves
+#undef knnmt_follow
+namespace follow {
+constexpr int HALF = 0;
+#include "follow.cu"
+}  // namespace follow
 namespace embed {
 constexpr int HALF = 0;
 #include "embed.cu"
@@ -105,6 +125,33 @@ extern "C" void run_mix(int across, int down, int threads, float* scores, int vo
     }
 BEST(run_best, float, best::knnmt_best)
 BEST(run_best_in_halves, unsigned short, best_in_halves::knnmt_best_in_halves)
+
+#define CANDIDATES(name, Number, kernel)                                                                                       \
+    extern "C" void name(int across, int down, int threads, const Number* numbers, int vocabulary, const long long* forbidden, \
+                         int forbidden_count, int count, int width, unsigned long long* keys, float* totals,                   \
+                         long long* newest) {                                                                                  \
+        launch(across, down, threads, [=] {                                                                                    \
+            kernel(numbers, vocabulary, forbidden, forbidden_count, count, width, keys, totals, newest);                       \
+        });                                                                                                                    \
+    }
+CANDIDATES(run_candidates, float, candidates::knnmt_candidates)
+CANDIDATES(run_candidates_in_halves, unsigned short, candidates_in_halves::knnmt_candidates_in_halves)
+
+#define FOLLOW(name, Number, kernel)                                                                                           \
+    extern "C" void name(int across, int down, int threads, const unsigned long long* keys, const float* totals, int parts,    \
+                         const Number* numbers, int vocabulary, const long long* forbidden, int forbidden_count, int end,      \
+                         const long long* newest, Number* visible, int sentence_stride, int row_stride, int extent,            \
+                         long long* tokens, float* scores, int* chosen, int length, int apart, const float* mixture,           \
+                         int width, int k, const float* distances_sq, const long long* ids, int entries, const int* values,    \
+                         const float* counts, int use_counts, float* sums, float* steps) {                                     \
+        launch(across, down, threads, [=] {                                                                                    \
+            kernel(keys, totals, parts, numbers, vocabulary, forbidden, forbidden_count, end, newest, visible,                 \
+                   sentence_stride, row_stride, extent, tokens, scores, chosen, length, apart, mixture, width, k,              \
+                   distances_sq, ids, entries, values, counts, use_counts, sums, steps);                                       \
+        });                                                                                                                    \
+    }
+FOLLOW(run_follow, float, follow::knnmt_follow)
+FOLLOW(run_follow_in_halves, unsigned short, follow_in_halves::knnmt_follow_in_halves)
 
 extern "C" void run_embed(int across, int down, int threads, const long long* tokens, const long long* positions,
                           int position_stride, const float* table, int words, const float* of_positions, int places, int dim,

@@ -45,7 +45,8 @@ void Gate::meet(int count) {
 }
 struct Warp {
     Gate all, some;  // those that not all lanes come to have a gate of their own
-    unsigned bits[32], keys[32];
+    unsigned long long bits[32];
+    unsigned keys[32];
 };
 static Gate block_gate;
 static Warp warps[32];
@@ -102,10 +103,10 @@ static unsigned atomicAdd(unsigned* sum, unsigned more) {
 }
 
 template <class Number> static Number of_lane(Number number, int lane) {
-    std::memcpy(&warp().bits[lane_of_thread()], &number, 4);
+    std::memcpy(&warp().bits[lane_of_thread()], &number, sizeof number);
     warp().all.meet(32);
     Number other;
-    std::memcpy(&other, &warp().bits[lane], 4);
+    std::memcpy(&other, &warp().bits[lane], sizeof other);
     warp().all.meet(32);
     return other;
 }
@@ -120,7 +121,7 @@ static unsigned __ballot_sync(unsigned, bool yes) {
     warp().bits[lane_of_thread()] = yes;
     warp().all.meet(32);
     unsigned found = 0;
-    for (int lane = 0; lane < 32; ++lane) found |= warp().bits[lane] << lane;
+    for (int lane = 0; lane < 32; ++lane) found |= (unsigned)warp().bits[lane] << lane;
     warp().all.meet(32);
     return found;
 }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +12,6 @@ import pytest
 import torch
 from made_stores import made_store, random_keys, random_values
 
-from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.decoding import recorded_turns
 from knnmt.decoding.arena import MAX_TURNS, Arena
@@ -30,40 +26,8 @@ from knnmt.index.resident import ResidentKeys
 from knnmt.retrieval import recorded
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.recorded import MixedInTurn, RecordedSteps
-from made_once import made_once
 
-HERE = Path(__file__).parent
-KERNELS = Path(native.__file__).parent / "gpu"
 FADING = Fading(scale=2.0, width=0.8, sentence_scale=3.0, sentence_width=0.9)
-
-
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.device], Callable[..., None]]:
-    """As `knnmt.native.gpu.kernel`."""
-    compiler = shutil.which("c++")
-    if compiler is None:
-        pytest.skip("nothing can be compiled: no C++ compiler")
-    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", f"-I{KERNELS}", f"-I{HERE}"]
-    command = [compiler, *options, str(HERE / "kernels_on_a_cpu.cpp"), "-o"]
-    built = made_once(
-        tmp_path_factory, "kernels", lambda place: subprocess.run([*command, str(place / "kernels.so")], check=True)
-    )
-    loaded = ctypes.CDLL(str(built / "kernels.so"))
-
-    def passed(argument: Any) -> Any:
-        if isinstance(argument, torch.Tensor):
-            return ctypes.c_void_p(argument.data_ptr())
-        return ctypes.c_double(argument) if isinstance(argument, float) else argument
-
-    def of_name(name: str, _device: torch.device, **constants: int) -> Callable[..., None]:
-        suffix = "_in_halves" if constants.get("HALF") else ""
-
-        def run(grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
-            getattr(loaded, f"run_{name}{suffix}")(grid[0], grid[1], block[0], *map(passed, args))
-
-        return run
-
-    return of_name
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -36,8 +35,10 @@ class Finished:
         """ended: with the sum of its log-probabilities as score"""
         if not math.isfinite(ended.score):  # made of forbidden tokens only, if nothing else was left
             return
-        scored = replace(ended, score=ended.score / len(ended.tokens) ** self._config.length_penalty)
-        insort(self.hypotheses, scored, key=lambda hypothesis: -hypothesis.score)
+        score = ended.score / len(ended.tokens) ** self._config.length_penalty
+        if len(self.hypotheses) == self._config.beam and score <= self.hypotheses[-1].score:
+            return
+        insort(self.hypotheses, ended.scored(score), key=lambda hypothesis: -hypothesis.score)
         del self.hypotheses[self._config.beam :]
 
     def closed(self, best_running: float, length: int) -> bool:

@@ -30,6 +30,14 @@ class Constraints:
     def _suppressed(self) -> Tensor:
         return torch.tensor(self._config.suppressed_tokens, dtype=torch.long, device=self._device)
 
+    @cached_property
+    def _suppressed_and_end(self) -> Tensor:
+        return torch.tensor((self._end, *self._config.suppressed_tokens), dtype=torch.long, device=self._device)
+
+    def forbidden(self, generated: int) -> Tensor:
+        """The tokens that are forbidden after so many tokens, except by sequences. The tensor is always the same."""
+        return self._suppressed_and_end if self.at(generated)[1] else self._suppressed
+
     @property
     def sequences(self) -> bool:
         """Whether sequences are forbidden, which needs the history."""

@@ -23,6 +23,10 @@ class Hypothesis:
     base: tuple[float, ...] = ()
     drafted: tuple[bool, ...] = ()
 
+    def scored(self, score: float) -> Hypothesis:
+        """The same with another score. Far faster than `dataclasses.replace`, for several in every sentence."""
+        return Hypothesis(self.tokens, score, self.rows, self.base, self.drafted)
+
 
 Found = Callable[[int, list[Hypothesis]], None]
 """Is called with the number of a sentence and its hypotheses when it is done, while others are still decoded."""

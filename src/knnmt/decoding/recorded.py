@@ -21,8 +21,8 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.arena import Arena, Recorded, arena_for, size_for
 from knnmt.decoding.beam import Finished
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
+from knnmt.decoding.recorded_choice import choose, choose_in_pytorch, chooses_in_two
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -85,7 +85,8 @@ class _FixedBatch:
     source: source positions
     used: slots taken
     source_of: (size,), the source of each sentence, -1 if it is done or never existed
-    history: (size, width, chosen so far), on the host
+    full: (sources,), whether there are as many finished hypotheses as are wanted
+    history: (size * width, room), on the host, the tokens chosen so far; `spare` takes those of the next step
     """
 
     def __init__(
@@ -103,11 +104,12 @@ class _FixedBatch:
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
         self._extent, self._used = MIN_SLOTS, 0
-        self._make_extent(2 * config.beam)
+        self._make_extent()
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
-        self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
+        self._history, self._spare = np.zeros((2, self._size * config.beam, 32), dtype=np.int32)
         self._finished = [Finished(config) for _ in sources]
+        self._full = np.zeros(len(sources), dtype=bool)
         self._recorded = retrieval.recorded() if retrieval is not None else None
         self._source = load_sources(engine, arena, sources, self._size, _begin)
         if self._recorded is not None and retrieval is not None:
@@ -119,8 +121,8 @@ class _FixedBatch:
         under_way = None
         for length in range(1, last + 1):
             with timing.stage("step"):
-                self._step(length - 1)
-                newest = self._arena.send(self._size, length)
+                written = self._step(length - 1)
+                newest = self._arena.send(self._size, length, written)
             if length == 1:
                 begun()
             if under_way is not None:
@@ -135,19 +137,19 @@ class _FixedBatch:
                 break
         return self._finished
 
-    def _step(self, generated: int) -> None:
-        """One step for all sentences of the arena."""
-        self._make_extent(self._config.beam)
+    def _step(self, generated: int) -> bool:
+        """One step for all sentences of the arena. Returns whether it writes its result to the host."""
+        self._make_extent()
         arena, constraints = self._arena, self._constraints
         forced = constraints.forces(generated)
         steps = None if forced or self._recorded is None else self._recorded.steps
+        in_two = not forced and chooses_in_two(self._engine, self._config.beam, 0 if steps is None else steps.k)
         shape = (self._size, self._extent, self._source)
 
         def recorded() -> Recorded:
             state = FixedState(arena.memory, *shape)
-            return Recorded(
-                partial(_advance, state=state, constraints=constraints, generated=generated, retrieval=steps)
-            )
+            work = partial(_advance, state=state, constraints=constraints, generated=generated)
+            return Recorded(partial(work, retrieval=steps, in_two=in_two))
 
         arena.kept((shape, self._told, constraints.at(generated), steps), recorded)(self._engine, arena)
         self._used += self._config.beam
@@ -155,14 +157,16 @@ class _FixedBatch:
             # Only one hypothesis is possible; the others become copies of it, so that they add nothing.
             tokens = arena.tokens[: self._size]
             tokens.copy_(tokens[:, :1].clone().expand_as(tokens))
+        return in_two
 
-    def _make_extent(self, slots: int) -> None:
-        """Make sure that so many more slots can be written."""
+    def _make_extent(self) -> None:
+        """Make sure that the slots of two more steps can be written: a step makes room for the next one."""
+        slots = 2 * self._config.beam
         if self._used + slots <= self._extent <= self._arena.memory.capacity:
             return
         if self._used:
             self._used = self._arena.memory.compact(self._size, self._used)
-        while self._used + 8 * slots > self._extent:  # not too full, or it would soon be necessary again
+        while self._used + 4 * slots > self._extent:  # not too full, or it would soon be necessary again
             self._extent *= 2
         if self._extent > self._arena.memory.capacity:
             self._arena.grow(self._extent)
@@ -179,18 +183,28 @@ class _FixedBatch:
             rows = int(running.sum()) * (1 if first else width)
             self._retrieval.statistics.count(rows, rows, 0, first)
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
-        for row, place in np.argwhere(ends & running[:, None]).tolist():
-            prefix = self._history[row, parents[row, place]].tolist()
-            ended = Hypothesis((*prefix, int(tokens[row, place])), float(best[row, place]))
-            self._finished[self._source_of[row]].add(ended)
-        leaders = np.take_along_axis(best, going[:, :1], 1)[:, 0].tolist()
-        for row, source in enumerate(self._source_of.tolist()):
-            if source >= 0 and (last or self._finished[source].closed(leaders[row], length)):
+        ended = np.nonzero(ends & running[:, None])
+        prefixes = self._history[ended[0] * width + parents[ended], : length - 1].tolist()
+        told = zip(
+            self._source_of[ended[0]].tolist(), prefixes, tokens[ended].tolist(), best[ended].tolist(), strict=True
+        )
+        for source, prefix, token, score in told:
+            self._finished[source].add(Hypothesis((*prefix, token), score))
+            self._full[source] = len(self._finished[source].hypotheses) == width
+        every = np.arange(self._size)[:, None]
+        leaders = best[every, going[:, :1]][:, 0]
+        for row in np.flatnonzero(running & (self._full[self._source_of] | (leaders == _NEVER) | last)).tolist():
+            source = int(self._source_of[row])
+            if last or self._finished[source].closed(float(leaders[row]), length):
                 self._source_of[row] = -1
                 self._found(source, self._finished[source].hypotheses[: self._config.n_best])
-        parents, tokens = np.take_along_axis(parents, going, 1), np.take_along_axis(tokens, going, 1)
-        before = np.take_along_axis(self._history, parents[..., None].astype(np.int64), 1)
-        self._history = np.concatenate([before, tokens[..., None]], axis=2)
+        if length > self._history.shape[1]:
+            self._history = np.pad(self._history, ((0, 0), (0, self._history.shape[1])))
+            self._spare = np.empty_like(self._history)
+        before = (every * width + parents[every, going]).ravel()
+        np.take(self._history, before, axis=0, out=self._spare, mode="clip")  # other modes make one more copy
+        self._history, self._spare = self._spare, self._history
+        self._history[:, length - 1] = tokens[every, going].ravel()
 
     def _keep_running(self) -> int:
         """Continue with the sentences that are not done, and blanks for the rest of a smaller step.
@@ -203,7 +217,10 @@ class _FixedBatch:
             self._size = size
             self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
             kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
-            self._history = self._history[kept]
+            self._history = self._history.reshape(-1, self._config.beam, self._history.shape[1])[kept].reshape(
+                size * self._config.beam, -1
+            )
+            self._spare = np.empty_like(self._history)
             moved = torch.from_numpy(kept).to(self._engine.device)
             self._arena.keep(moved, self._source, self._used)
             if self._recorded is not None:
@@ -244,29 +261,27 @@ def _advance(
     constraints: Constraints,
     generated: int,
     retrieval: RecordedSteps | None,
+    in_two: bool,
 ) -> None:
     """A step of beam search for the first sentences of the arena, as in `knnmt.decoding.beam`.
 
     generated: number of earlier tokens, as far as `Constraints.at` distinguishes them
+    in_two: whether two kernels choose, which also write the result to the host
     """
     tokens, scores = arena.tokens[: state.sentences], arena.scores[: state.sentences]
-    beam = state.width
+    end = engine.special_tokens.end
     representations = engine.step(state, tokens[..., None])[:, :, 0]
-    if retrieval is None:
-        log_probabilities = engine.log_probabilities(representations)
-        before = scores
-    else:
+    if retrieval is not None:
         with arena.aside():
             found = retrieval.look(representations)
-        log_probabilities = engine.log_probabilities(representations)
+    numbers = (engine.scores if in_two else engine.log_probabilities)(representations)
+    if retrieval is not None:
         arena.join()
-        before = retrieval.mix(found, log_probabilities, scores)
-    constraints.apply(log_probabilities, generated, None)
-    best, parents, candidates = best_continuations(before, log_probabilities, 2 * beam)
-    going = best.masked_fill(candidates == engine.special_tokens.end, _NEVER).topk(beam).indices
-    tokens.copy_(candidates.gather(1, going))
-    scores.copy_(best.gather(1, going))
-    state.reorder(parents.gather(1, going))
-    arena.chosen[: state.sentences, : 7 * beam] = torch.cat(
-        [best.view(torch.int32), parents.int(), candidates.int(), going.int()], dim=1
-    )
+    if in_two:
+        retrieved = None if retrieval is None else retrieval.told_to_kernel(found, state.width)
+        choose(arena, state, numbers, constraints.forbidden(generated), end, retrieved)
+        return
+    if retrieval is not None:
+        scores = retrieval.mix(found, numbers, scores)
+    constraints.apply(numbers, generated, None)
+    choose_in_pytorch(arena, state, numbers, scores, end)

@@ -25,7 +25,7 @@ class FixedMemory:
     visible: (sentences, width, capacity), 0 if a row sees a slot and -inf if it does not
     cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
     cross_mask: (sentences, source)
-    newest: (1 + width,), the position of the newest token of all rows, then the slots of the newest tokens
+    newest: (1 + width,), the position of the tokens of the next step, then their slots, which are side by side
     own: (width, width), the mask of new tokens over the new slots: each sees its own. It is not the shared `own_slots`,
         which others may read before the stream that made it has finished it
     """
@@ -40,10 +40,10 @@ class FixedMemory:
         self._cross = like.new_zeros((layers, sentences, source, 2, heads, head_dim))
         self.cross = list(self._cross)
         self.cross_mask = like.new_zeros((sentences, source))
-        self.newest = torch.zeros(1 + width, dtype=torch.long, device=like.device)
+        self._first = torch.tensor([0, *range(width)], device=like.device)
+        self.newest = self._first.clone()
         self.own = like.new_full((width, width), float("-inf")).fill_diagonal_(0)
         self._advance = torch.tensor([1, *[width] * width], device=like.device)
-        self._first = torch.tensor([-1, *range(-width, 0)], device=like.device)
         self.width = width
 
     @property
@@ -65,6 +65,7 @@ class FixedMemory:
             mine[:sentences, :source] = new
         self.cross_mask[:sentences, :source] = mask
         self.visible[:sentences].fill_(float("-inf"))
+        self.visible[:sentences, :, : self.width] = self.own
         self.newest.copy_(self._first)
 
     def stage(self, cross: Sequence[Tensor], mask: Tensor) -> None:
@@ -83,14 +84,16 @@ class FixedMemory:
         of_source[:, :half].index_copy_(1, places, of_source[:, half : half + len(places)])
         self.cross_mask[:half].index_copy_(0, places, self.cross_mask[half : half + len(places)])
 
-    def advance(self) -> None:
+    def advance(self, visible: Tensor) -> None:
+        """Make room for the tokens of the next step; visible: the part of `visible` that it sees."""
         self.newest += self._advance
+        visible.index_copy_(2, self.newest[1:], self.own.expand(len(visible), -1, -1))
 
     def keep(self, rows: Tensor, source: int, used: int) -> None:
         """The new sentence i is the old rows[i]."""
-        count = len(rows)
+        count, seen = len(rows), used + self.width
         self.slots[:, :count, :used] = self.slots[:, rows, :used]
-        self.visible[:count, :, :used] = self.visible[rows, :, :used]
+        self.visible[:count, :, :seen] = self.visible[rows, :, :seen]
         for cross in self.cross:
             cross[:count, :source] = cross[rows, :source]
         self.cross_mask[:count] = self.cross_mask[rows]
@@ -106,7 +109,8 @@ class FixedMemory:
         seen = visible.gather(2, order[:, None].expand(-1, self.width, -1))
         self.visible[:sentences].fill_(float("-inf"))
         self.visible[:sentences, :, :count] = seen
-        self.newest[1:] = torch.arange(count - self.width, count, device=order.device)
+        self.visible[:sentences, :, count : count + self.width] = self.own
+        self.newest[1:] = torch.arange(count, count + self.width, device=order.device)
         return count
 
     def larger(self, capacity: int) -> FixedMemory:
@@ -121,7 +125,11 @@ class FixedMemory:
 
 
 class FixedState:
-    """The part of a `FixedMemory` that a step sees: the first `sentences`, `extent` slots and `source` positions."""
+    """The part of a `FixedMemory` that a step sees: the first `sentences`, `extent` slots and `source` positions.
+
+    newest: as in `FixedMemory`
+    visible: (sentences, width, extent)
+    """
 
     def __init__(self, memory: FixedMemory, sentences: int, extent: int, source: int) -> None:
         self._memory = memory
@@ -130,20 +138,19 @@ class FixedState:
         self.slots = memory.slots[:, :sentences, :extent]
         self.cross = [cross[:sentences, :source] for cross in memory.cross]
         self.cross_mask = memory.cross_mask[:sentences, None, None, :source]
-        self._visible = memory.visible[:sentences, :, :extent]
-        self._own = memory.own.expand(sentences, -1, -1)
+        self.newest = memory.newest
+        self.visible = memory.visible[:sentences, :, :extent]
 
     def admit(self, m: int) -> Admitted:
-        """Make room for one new token per row, and return what it sees."""
+        """What the tokens of the next step see, one new token per row. There is room for them already."""
         assert m == 1, "a fixed state takes one token per row"  # noqa: S101
-        self._memory.advance()
-        places = self._memory.newest[1:]
-        self._visible.index_copy_(2, places, self._own)
-        return Admitted(self._memory.newest[:1], self._visible[:, None], (slice(None), places), places[None])
+        places = self.newest[1:]
+        return Admitted(self.newest[:1], self.visible[:, None], (slice(None), places), places[None])
 
-    def reorder(self, parents: Tensor) -> None:
-        """parents (sentences, width): the new row w of a sentence continues its old row parents[:, w]."""
-        self._visible.copy_(self._visible.gather(1, parents[..., None].expand_as(self._visible)))
+    def advance(self, parents: Tensor) -> None:
+        """Make room for the next tokens; parents (sentences, width): row w continues the old row parents[:, w]."""
+        self.visible.copy_(self.visible.gather(1, parents[..., None].expand_as(self.visible)))
+        self._memory.advance(self.visible)
 
 
 class TurnState:

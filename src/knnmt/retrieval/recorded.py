@@ -247,7 +247,7 @@ class RecordedSteps:
                     rules.end,
                     rules.min_tokens,
                     generated,
-                    *self._told_to_kernel(found, turns),
+                    *self.told_to_kernel(found, turns),
                     sums,
                     steps,
                     offsets,
@@ -288,7 +288,7 @@ class RecordedSteps:
         assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has checked this
         sentences, width, vocabulary = log_probabilities.shape
         offsets = torch.empty((sentences, width), device=log_probabilities.device)
-        told = self._told_to_kernel(found, width)
+        told = self.told_to_kernel(found, width)
         self._kernel(
             grid=(sentences, 1, 1),
             block=(32 * width, 1, 1),
@@ -296,8 +296,13 @@ class RecordedSteps:
         )
         return offsets
 
-    def _told_to_kernel(self, found: Found, width: int) -> list[Any]:
-        """What mix.cu and best.cu need to know about the store, the neighbours and the sentences so far."""
+    @property
+    def k(self) -> int:
+        """The most neighbours of a row."""
+        return self._config.k
+
+    def told_to_kernel(self, found: Found, width: int) -> list[Any]:
+        """What mix.cu, best.cu and follow.cu must know about the store, the neighbours and the sentences so far."""
         store, (distances_sq, ids) = self._store, (each.contiguous() for each in found)
         counts = store.all_counts(self._config.use_counts)
         neighbours = [distances_sq, ids, store.size, store.values]

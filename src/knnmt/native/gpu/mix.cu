@@ -18,14 +18,8 @@ extern "C" __global__ void knnmt_mix(float* scores, int vocabulary, int in_turn,
     __shared__ int tokens[MOST];
     const int sentence = blockIdx.x, place = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row = sentence * width + place, first = sentence * width, last = in_turn ? row : first + width - 1;
-    float sum = 0.0f, found = 0.0f;
-    for (int each = first; each <= last; ++each) {
-        const float nearest_sq = distances_sq[(long long)each * k];
-        if (ids[(long long)each * k] >= 0 && !isinf(nearest_sq)) {
-            sum += sqrtf(nearest_sq);
-            found += 1.0f;
-        }
-    }
+    float sum, found;
+    add_nearest(distances_sq, ids, k, first, last, &sum, &found);
     const bool mean_counts = !in_turn && found > 0.0f;  // the step of several hypotheses counts as one
     const float all = sums[sentence] + (mean_counts ? sum / found : sum);
     const float count = steps[sentence] + (mean_counts ? 1.0f : found);

@@ -26,6 +26,19 @@ struct Near {
     const float* counts;  // none if 0
 };
 
+// The sum of the distances of the nearest neighbours of rows first to last, and the number of rows that have one.
+__device__ void add_nearest(const float* distances_sq, const long long* ids, int k, int first, int last, float* sum,
+                            float* found) {
+    *sum = *found = 0.0f;
+    for (int row = first; row <= last; ++row) {
+        const float nearest_sq = distances_sq[(long long)row * k];
+        if (ids[(long long)row * k] >= 0 && !isinf(nearest_sq)) {
+            *sum += sqrtf(nearest_sq);
+            *found += 1.0f;
+        }
+    }
+}
+
 // Weighs the neighbours: writes the weight and the token of each, -1 if there is none, and returns the log-probability that is
 // divided among these weights, less the row's offset; -inf if nothing is mixed.
 //
