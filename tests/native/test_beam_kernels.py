@@ -158,6 +158,42 @@ def test_the_best_of_a_mixture_go_on(
         torch.testing.assert_close(of_kernel.so_far.steps, of_pytorch.so_far.steps)
 
 
+@pytest.mark.parametrize("width", [1, 3])
+def test_where_nothing_is_possible_all_begin_with_the_first_row(tiny: TransformerEngine, width: int) -> None:
+    before = torch.zeros((2, width))
+    arena, state = arena_at(tiny, before, torch.float32)
+    visible = arena.memory.visible.clone()
+    numbers = torch.full((2, width, END), float("nan"))  # so few that the end is none of them
+    choose(arena, state, numbers, torch.tensor([0]), END)
+    assert (arena.on_host[1, :2, : 2 * width].contiguous().view(torch.float32) == NEVER).all()
+    assert (arena.on_host[1, :2, 2 * width : 4 * width] == 0).all()
+    assert (arena.tokens[:2] == END).all()
+    seen = visible[:2, :1, :EXTENT].expand(-1, width, -1).clone()
+    seen[:, torch.arange(width), EXTENT - width + torch.arange(width)] = 0
+    assert arena.memory.visible[:2, :, :EXTENT].tolist() == seen.tolist()
+
+
+def test_entries_and_tokens_that_do_not_exist_are_not_mixed_in(tiny: TransformerEngine) -> None:
+    vocabulary = 50
+    values = torch.tensor([7, -1, vocabulary, 2**31 - 1, -(2**31), 4], dtype=torch.int32)
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5], [0, len(values), 2**40, -1, -(2**40), 0]])
+    distances_sq = torch.zeros(ids.shape)
+    numbers = torch.randn((2, 1, vocabulary), generator=torch.Generator().manual_seed(1))
+    arena, state = arena_at(tiny, torch.zeros((2, 1)), torch.float32)
+    visible = arena.memory.visible.clone()
+    mixture = torch.tensor([np.log(0.5), 0, 1, 1, 1, 1, 20, 1], dtype=torch.float32)  # λ 0.5, the same for all
+    counts, sums, steps = torch.ones(len(values)), torch.zeros(2), torch.zeros(2)
+    of_store = [distances_sq, ids, len(values), values, counts, 1]
+    choose(arena, state, numbers, torch.tensor([4]), END, [mixture, 1, ids.shape[1], *of_store, sums, steps])
+    probabilities = numbers[:, 0].softmax(-1) / 2
+    probabilities[0, 7] += 1 / 12  # of six entries, one has a token that exists and is allowed
+    probabilities[1, 7] += 1 / 2  # both entries that exist
+    nothing = torch.zeros(1)
+    assert_follows(
+        arena, [all_in_order(each.log()[None], nothing, [4])[:2] for each in probabilities], arena.on_host[1], visible
+    )
+
+
 @pytest.mark.parametrize("width", [1, 4])
 def test_pytorch_chooses_the_same(tiny: TransformerEngine, width: int) -> None:
     numbers = torch.randn((3, width, 300))

@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_follow(
     if (thread < 32) {
         const Key key = largest.found[lane];  // of an impossible one nothing counts but that it is
         const float score = key ? number_of(key) : -infinity;
-        const int place = key ? place_of(key) : end, parent = place / vocabulary, token = place % vocabulary;
+        const int place = key ? place_of(key) : 0, parent = place / vocabulary, token = key ? place % vocabulary : end;
         const bool goes = lane < count && (token != end || !key);
         const unsigned going = __ballot_sync(ALL, goes);
         const int rank = __popc(going & ((1u << lane) - 1));
