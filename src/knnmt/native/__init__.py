@@ -24,11 +24,12 @@ _HERE = Path(__file__).parent
 
 def fitting_builds() -> list[str]:
     """The names of the builds that run on this CPU, the fastest first."""
-    avx512, avx2 = {"avx512vnni": "avx512_vnni", "avx512": ""}, {"avx2vnni": "avx_vnni", "avx2": ""}
+    amx = {"avx512amx": {"avx512_vnni", "amx_tile", "amx_int8"}}
+    avx512, avx2 = {**amx, "avx512vnni": {"avx512_vnni"}, "avx512": set()}, {"avx2vnni": {"avx_vnni"}, "avx2": set()}
     builds = {"AVX512": {**avx512, **avx2}, "AVX2": avx2}
-    fitting = builds.get(torch.backends.cpu.get_cpu_capability(), {"neondot": "asimddp", "neon": ""})
+    fitting = builds.get(torch.backends.cpu.get_cpu_capability(), {"neondot": {"asimddp"}, "neon": set()})
     has = _cpu_flags()
-    return [name for name, flag in fitting.items() if not flag or flag in has]
+    return [name for name, flags in fitting.items() if flags <= has]
 
 
 @cache

@@ -1,0 +1,107 @@
+// What the tiles of AMX do, computed without them, so that tests run the code that uses them on any CPU. Whatever that code does
+// wrongly, and a CPU would answer with a signal or with nothing, ends the process.
+
+#pragma once
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "product8.h"
+#include "products.h"
+
+namespace stand_in {
+
+struct Configuration {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+};
+static_assert(sizeof(Configuration) == 64);
+
+thread_local Configuration configuration;  // all zero: none
+thread_local uint8_t tiles[8][16][64];
+std::atomic<int64_t> products{0};
+
+inline void demand(bool holds, const char* what) {
+    if (holds) return;
+    std::fprintf(stderr, "tiles: %s\n", what);
+    std::abort();
+}
+
+inline void demand_tile(int tile) {
+    demand(configuration.palette == 1, "used without a configuration");
+    demand(tile >= 0 && tile < 8, "there are eight");
+}
+
+}  // namespace stand_in
+
+static bool ask_for_tiles() { return true; }
+
+inline void _tile_loadconfig(const void* from) {
+    using namespace stand_in;
+    std::memcpy(&configuration, from, sizeof(configuration));
+    demand(configuration.palette == 1 && configuration.start == 0, "palette or start");
+    for (uint8_t none : configuration.reserved) demand(none == 0, "reserved bytes");
+    for (int tile = 0; tile < 16; ++tile) {
+        const int rows = configuration.rows[tile], bytes = configuration.bytes[tile];
+        demand(tile < 8 ? rows > 0 && rows <= 16 && bytes > 0 && bytes <= 64 && bytes % 4 == 0 : rows == 0 && bytes == 0, "their sizes");
+    }
+    std::memset(tiles, 0, sizeof(tiles));
+}
+
+inline void _tile_release() {
+    stand_in::demand_tile(0);
+    stand_in::configuration = {};
+}
+
+inline void _tile_loadd(int tile, const void* from, int64_t stride) {
+    using namespace stand_in;
+    demand_tile(tile);
+    std::memset(tiles[tile], 0, sizeof(tiles[tile]));
+    for (int row = 0; row < configuration.rows[tile]; ++row)
+        std::memcpy(tiles[tile][row], static_cast<const uint8_t*>(from) + row * stride, configuration.bytes[tile]);
+}
+
+inline void _tile_stored(int tile, void* to, int64_t stride) {
+    using namespace stand_in;
+    demand_tile(tile);
+    for (int row = 0; row < configuration.rows[tile]; ++row)
+        std::memcpy(static_cast<uint8_t*>(to) + row * stride, tiles[tile][row], configuration.bytes[tile]);
+}
+
+inline void _tile_dpbusd(int sums, int codes, int weights) {
+    using namespace stand_in;
+    for (int tile : {sums, codes, weights}) demand_tile(tile);
+    const Configuration& has = configuration;
+    demand(sums != codes && sums != weights && codes != weights, "the same one twice");
+    demand(has.rows[sums] == has.rows[codes] && has.bytes[sums] == has.bytes[weights], "sums of another size");
+    demand(has.bytes[codes] == has.rows[weights] * 4, "codes and weights of different sizes");
+    for (int row = 0; row < has.rows[codes]; ++row)
+        for (int column = 0; column < has.bytes[sums] / 4; ++column) {
+            uint32_t sum;
+            std::memcpy(&sum, &tiles[sums][row][column * 4], 4);
+            for (int four = 0; four < has.bytes[codes] / 4; ++four)
+                for (int i = 0; i < 4; ++i)
+                    sum += static_cast<uint32_t>(tiles[codes][row][four * 4 + i] * static_cast<int8_t>(tiles[weights][four][column * 4 + i]));
+            std::memcpy(&tiles[sums][row][column * 4], &sum, 4);
+        }
+    ++products;
+}
+
+extern "C" {
+
+// How often tiles were multiplied.
+int64_t knnmt_tile_products() { return stand_in::products; }
+
+// Rows x (rows, inputs) as codes, and these once more as numbers: read (rows, inputs). Whole fours of inputs.
+void knnmt_read_codes(const float* x, float* read, int64_t rows, int64_t inputs) {
+    std::vector<uint8_t> codes(static_cast<size_t>(rows * inputs));
+    std::vector<float> steps(static_cast<size_t>(rows));
+    const products::Codes into{codes.data(), steps.data(), inputs, rows};
+    const Matrix matrix{1, 0, inputs};
+    for (int64_t row = 0; row < rows; ++row) products::put_into_codes(matrix, into, row, x + row * inputs);
+    for (int64_t row = 0; row < rows; ++row) products::read_codes(into, row, read + row * inputs);
+}
+}
