@@ -21,7 +21,7 @@ struct Configuration {
 static_assert(sizeof(Configuration) == 64);
 
 thread_local Configuration configuration;  // all zero: none
-thread_local uint8_t tiles[8][16][64];
+thread_local uint8_t registers[8][16][64];
 std::atomic<int64_t> products{0};
 
 inline void demand(bool holds, const char* what) {
@@ -35,12 +35,7 @@ inline void demand_tile(int tile) {
     demand(tile >= 0 && tile < 8, "there are eight");
 }
 
-}  // namespace stand_in
-
-static bool ask_for_tiles() { return true; }
-
-inline void _tile_loadconfig(const void* from) {
-    using namespace stand_in;
+inline void configure(const void* from) {
     std::memcpy(&configuration, from, sizeof(configuration));
     demand(configuration.palette == 1 && configuration.start == 0, "palette or start");
     for (uint8_t none : configuration.reserved) demand(none == 0, "reserved bytes");
@@ -48,31 +43,28 @@ inline void _tile_loadconfig(const void* from) {
         const int rows = configuration.rows[tile], bytes = configuration.bytes[tile];
         demand(tile < 8 ? rows > 0 && rows <= 16 && bytes > 0 && bytes <= 64 && bytes % 4 == 0 : rows == 0 && bytes == 0, "their sizes");
     }
-    std::memset(tiles, 0, sizeof(tiles));
+    std::memset(registers, 0, sizeof(registers));
 }
 
-inline void _tile_release() {
-    stand_in::demand_tile(0);
-    stand_in::configuration = {};
+inline void release() {
+    demand_tile(0);
+    configuration = {};
 }
 
-inline void _tile_loadd(int tile, const void* from, int64_t stride) {
-    using namespace stand_in;
+inline void load(int tile, const void* from, int64_t stride) {
     demand_tile(tile);
-    std::memset(tiles[tile], 0, sizeof(tiles[tile]));
+    std::memset(registers[tile], 0, sizeof(registers[tile]));
     for (int row = 0; row < configuration.rows[tile]; ++row)
-        std::memcpy(tiles[tile][row], static_cast<const uint8_t*>(from) + row * stride, configuration.bytes[tile]);
+        std::memcpy(registers[tile][row], static_cast<const uint8_t*>(from) + row * stride, configuration.bytes[tile]);
 }
 
-inline void _tile_stored(int tile, void* to, int64_t stride) {
-    using namespace stand_in;
+inline void store(int tile, void* to, int64_t stride) {
     demand_tile(tile);
     for (int row = 0; row < configuration.rows[tile]; ++row)
-        std::memcpy(static_cast<uint8_t*>(to) + row * stride, tiles[tile][row], configuration.bytes[tile]);
+        std::memcpy(static_cast<uint8_t*>(to) + row * stride, registers[tile][row], configuration.bytes[tile]);
 }
 
-inline void _tile_dpbusd(int sums, int codes, int weights) {
-    using namespace stand_in;
+inline void multiply(int sums, int codes, int weights) {
     for (int tile : {sums, codes, weights}) demand_tile(tile);
     const Configuration& has = configuration;
     demand(sums != codes && sums != weights && codes != weights, "the same one twice");
@@ -81,14 +73,27 @@ inline void _tile_dpbusd(int sums, int codes, int weights) {
     for (int row = 0; row < has.rows[codes]; ++row)
         for (int column = 0; column < has.bytes[sums] / 4; ++column) {
             uint32_t sum;
-            std::memcpy(&sum, &tiles[sums][row][column * 4], 4);
+            std::memcpy(&sum, &registers[sums][row][column * 4], 4);
             for (int four = 0; four < has.bytes[codes] / 4; ++four)
                 for (int i = 0; i < 4; ++i)
-                    sum += static_cast<uint32_t>(tiles[codes][row][four * 4 + i] * static_cast<int8_t>(tiles[weights][four][column * 4 + i]));
-            std::memcpy(&tiles[sums][row][column * 4], &sum, 4);
+                    sum += static_cast<uint32_t>(registers[codes][row][four * 4 + i] * static_cast<int8_t>(registers[weights][four][column * 4 + i]));
+            std::memcpy(&registers[sums][row][column * 4], &sum, 4);
         }
     ++products;
 }
+
+}  // namespace stand_in
+
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_dpbusd
+#define _tile_loadconfig stand_in::configure
+#define _tile_release stand_in::release
+#define _tile_loadd stand_in::load
+#define _tile_stored stand_in::store
+#define _tile_dpbusd stand_in::multiply
+
+static bool ask_for_tiles() { return true; }
 
 extern "C" {
 

@@ -2,7 +2,7 @@
 
 The sources beside this file are built when the package is installed (`hatch_build.py`), if there is a C++ compiler.
 They are optional: without them, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work more
-slowly.
+slowly. KNNMT_NATIVE=avx512vnni, or another build that fits this CPU, loads that one.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ def _cpu_flags() -> frozenset[str]:
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions, or None if no build runs here."""
-    if os.environ.get("KNNMT_NATIVE") == "0":
+    wanted, fitting = os.environ.get("KNNMT_NATIVE"), fitting_builds()
+    if wanted == "0":
         return None
-    found = next((found for build in fitting_builds() if (found := load(build)) is not None), None)
-    built = [path.name for build in fitting_builds() if (path := _HERE / f"knnmt-{build}.so").is_file()]
+    builds = [wanted] if wanted in fitting else fitting
+    found = next((found for build in builds if (found := load(build)) is not None), None)
+    built = [path.name for build in builds if (path := _HERE / f"knnmt-{build}.so").is_file()]
     if found is None and built:
         warnings.warn(
             f"the compiled code ({', '.join(built)}) does not belong to these sources or does not load, so PyTorch "

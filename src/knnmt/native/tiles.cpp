@@ -61,7 +61,7 @@ void multiply(const Matrix& matrix, int64_t panel, const Codes& x, const Groups&
     if (two && wide) _tile_loadd(3, starts + FLOATS, 0);
     int64_t row = 0;
     for (int64_t i = 0; i < blocks; ++i, next += share) {
-        for (int64_t line = 0; line < share; line += LINE) __builtin_prefetch(next + line);
+        for (int64_t line = 0; line < share; line += LINE) __builtin_prefetch(next + line, 0, 2);  // not into the nearest cache, whose room the codes need
         for (const int64_t until = rows * (i + 1) / blocks; row < until; ++row)  // what is written to
             for (int p = 0; p < panels; ++p) __builtin_prefetch(y + (begin + row) * outputs + first + p * FLOATS, 1);
         _tile_loadd(4, from.codes + i * from.step, LINE);
