@@ -27,11 +27,11 @@ using tiles::place_of;
 
 namespace {
 
-constexpr int TOGETHER = 2;             // groups of rows, and panels, that are multiplied at once
-constexpr int64_t TILE = 16 * LINE;     // bytes
-constexpr int64_t NEAR = 1 << 20;       // bytes of codes that stay near while all weights pass by
+constexpr int PANELS = 4;            // that a group of rows is multiplied with at once
+constexpr int64_t TILE = 16 * LINE;  // bytes
+constexpr int64_t NEAR = 1 << 20;    // bytes of codes that stay near while all weights pass by
 
-// This thread's tiles, until they are released: 0 to 3 are sums of both groups and panels, 4 and 5 codes, 6 and 7 weights.
+// This thread's tiles, until they are released: 0 to 3 are sums of each panel, 4 codes, 5 to 7 weights.
 void configure(int64_t codes) {
     alignas(LINE) struct {
         uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -40,92 +40,86 @@ void configure(int64_t codes) {
     } config;
     for (int tile = 0; tile < 8; ++tile) {
         config.bytes[tile] = LINE;
-        config.rows[tile] = static_cast<uint8_t>(tile < 6 ? codes : 16);
+        config.rows[tile] = static_cast<uint8_t>(tile < 5 ? codes : 16);
     }
     asm volatile("" : : "r"(&config) : "memory");  // compilers believe that only its first bytes are read
     _tile_loadconfig(&config);
 }
 
-// Some groups and some panels. next: what is fetched meanwhile, `share` bytes for each 64 inputs.
-template <int digits, int groups, int panels>
-void multiply(const Matrix& matrix, int64_t panel, const Codes& x, const Groups& all, int64_t group, float* y, const int8_t* next, int64_t share) {
-    constexpr bool two = groups == 2, wide = panels == 2;
+// A group and some panels. next: what is fetched meanwhile, `share` bytes for each 64 inputs.
+template <int digits, int panels>
+void multiply(const Matrix& matrix, int64_t panel, const Codes& x, int64_t begin, int64_t end, float* y, const int8_t* next, int64_t share) {
     const int64_t blocks = x.stride / LINE, outputs = matrix.outputs, first = panel * FLOATS;
-    const int64_t begin = all.begin(group), rows = all.begin(group + groups) - begin;
     const int8_t* const weight = static_cast<const int8_t*>(matrix.panels) + first * x.stride;
-    const Place from = place_of(x, digits, begin), more = place_of(x, digits, all.begin(group + groups - 1));
     const int32_t* const starts = matrix.starts + first;
-    _tile_loadd(0, starts, 0);  // the same for every row
-    if (wide) _tile_loadd(1, starts + FLOATS, 0);
-    if (two) _tile_loadd(2, starts, 0);
-    if (two && wide) _tile_loadd(3, starts + FLOATS, 0);
-    int64_t row = 0;
+    const Place from = place_of(x, digits, begin);
+    _tile_loadd(0, starts, 0);  // the same for every code
+    if (panels > 1) _tile_loadd(1, starts + FLOATS, 0);
+    if (panels > 2) _tile_loadd(2, starts + 2 * FLOATS, 0);
+    if (panels > 3) _tile_loadd(3, starts + 3 * FLOATS, 0);
+    int64_t row = begin;
     for (int64_t i = 0; i < blocks; ++i, next += share) {
-        for (int64_t line = 0; line < share; line += LINE) __builtin_prefetch(next + line, 0, 2);  // not into the nearest cache, whose room the codes need
-        for (const int64_t until = rows * (i + 1) / blocks; row < until; ++row)  // what is written to
-            for (int p = 0; p < panels; ++p) __builtin_prefetch(y + (begin + row) * outputs + first + p * FLOATS, 1);
+        for (int64_t line = 0; line < share; line += LINE) __builtin_prefetch(next + line, 0, 2);  // the nearest cache has no room
+        for (const int64_t until = begin + (end - begin) * (i + 1) / blocks; row < until; ++row)   // what is written to
+            for (int p = 0; p < panels; ++p) __builtin_prefetch(y + row * outputs + first + p * FLOATS, 1);
+        const auto tile = [&](int p) { return weight + (p * blocks + i) * TILE; };
         _tile_loadd(4, from.codes + i * from.step, LINE);
-        _tile_loadd(6, weight + i * TILE, LINE);
-        _tile_dpbusd(0, 4, 6);
-        if (wide) {
-            _tile_loadd(7, weight + (blocks + i) * TILE, LINE);
-            _tile_dpbusd(1, 4, 7);
+        _tile_loadd(5, tile(0), LINE);
+        _tile_dpbusd(0, 4, 5);
+        if (panels > 1) {
+            _tile_loadd(6, tile(1), LINE);
+            _tile_dpbusd(1, 4, 6);
         }
-        if (two) {
-            _tile_loadd(5, more.codes + i * more.step, LINE);
-            _tile_dpbusd(2, 5, 6);
-            if (wide) _tile_dpbusd(3, 5, 7);
+        if (panels > 2) {
+            _tile_loadd(7, tile(2), LINE);
+            _tile_dpbusd(2, 4, 7);
         }
-    }
-    alignas(LINE) int32_t sums[TOGETHER][TOGETHER][16][FLOATS];
-    _tile_stored(0, sums[0][0], LINE);
-    if (wide) _tile_stored(1, sums[0][1], LINE);
-    if (two) _tile_stored(2, sums[1][0], LINE);
-    if (two && wide) _tile_stored(3, sums[1][1], LINE);
-    for (int p = 0; p < panels; ++p) {
-        const int64_t output = first + p * FLOATS;
-        const size_t bytes = static_cast<size_t>(std::min<int64_t>(FLOATS, outputs - output)) * sizeof(float);
-        const Floats scales = load<Floats>(matrix.scales + output);
-        for (int g = 0; g < groups; ++g) {
-            const int64_t from_row = all.begin(group + g), to_row = all.begin(group + g + 1);
-            for (int64_t r = from_row; r < to_row; ++r) {
-                const int32_t(*const found)[FLOATS] = sums[g][p] + (r - from_row) * digits;
-                Floats sum = __builtin_convertvector(load<Ints>(found[0]), Floats);
-                if constexpr (digits == 2) sum = sum * 128.0f + __builtin_convertvector(load<Ints>(found[1]), Floats);
-                Floats result = rounded(sum * (scales * x.steps[r]));
-                if (matrix.bias) result += load<Floats>(matrix.bias + output);
-                float* const place = y + r * outputs + output;
-                if (bytes == sizeof(result))
-                    std::memcpy(place, &result, sizeof(result));
-                else
-                    std::memcpy(place, &result, bytes);
-            }
+        if (panels > 3) {
+            _tile_loadd(5, tile(3), LINE);
+            _tile_dpbusd(3, 4, 5);
         }
     }
+    alignas(LINE) int32_t sums[PANELS][tiles::CODES][FLOATS];
+    _tile_stored(0, sums[0], LINE);
+    if (panels > 1) _tile_stored(1, sums[1], LINE);
+    if (panels > 2) _tile_stored(2, sums[2], LINE);
+    if (panels > 3) _tile_stored(3, sums[3], LINE);
+    for (row = begin; row < end; ++row)
+        for (int p = 0; p < panels; ++p) {
+            const int64_t output = first + p * FLOATS, rest = outputs - output;
+            const int32_t(*const found)[FLOATS] = sums[p] + (row - begin) * digits;
+            Floats sum = __builtin_convertvector(load<Ints>(found[0]), Floats);
+            if constexpr (digits == 2) sum = sum * 128.0f + __builtin_convertvector(load<Ints>(found[1]), Floats);
+            Floats result = rounded(sum * (load<Floats>(matrix.scales + output) * x.steps[row]));
+            if (matrix.bias) result += load<Floats>(matrix.bias + output);
+            float* const place = y + row * outputs + output;
+            if (rest >= FLOATS)
+                std::memcpy(place, &result, sizeof(result));
+            else
+                std::memcpy(place, &result, static_cast<size_t>(rest) * sizeof(float));
+        }
 }
 
 // The groups from `begin` to before `end`, and meanwhile the panels that come next are fetched.
 template <int digits, int panels>
-void multiply_panels(const Matrix& matrix, int64_t panel, int64_t begin, int64_t end, const Codes& x, const Groups& all, float* y) {
-    const int64_t turns = (end - begin + TOGETHER - 1) / TOGETHER, lines = (panels * TILE / LINE + turns - 1) / turns;
+void multiply_panels(const Matrix& matrix, int64_t panel, const Groups& groups, int64_t begin, int64_t end, const Codes& x, float* y) {
     const bool last = (panel + 2 * panels) * FLOATS > matrix.outputs;
-    const int64_t share = last ? 0 : lines * LINE, step = x.stride / LINE * share;
+    const int64_t turns = end - begin, share = last ? 0 : (panels * TILE / LINE + turns - 1) / turns * LINE;
     const int8_t* next = static_cast<const int8_t*>(matrix.panels) + (panel + panels) * FLOATS * x.stride;
-    for (int64_t group = begin; group < end; group += TOGETHER, next += step)
-        if (end - group > 1)
-            multiply<digits, 2, panels>(matrix, panel, x, all, group, y, next, share);
-        else
-            multiply<digits, 1, panels>(matrix, panel, x, all, group, y, next, share);
+    for (int64_t group = begin; group < end; ++group, next += x.stride / LINE * share)
+        multiply<digits, panels>(matrix, panel, x, groups.begin(group), groups.begin(group + 1), y, next, share);
 }
 
 template <int digits>
 void multiply_all(const Matrix& matrix, int64_t first, int64_t last, const Codes& x, float* y) {
-    const Groups all(x.rows, digits);
-    const int64_t pairs = (all.count + 1) / 2, blocks = std::min(pairs, (x.rows * digits * x.stride + NEAR - 1) / NEAR);
+    const Groups groups(x.rows, digits);
+    const int64_t blocks = std::min(groups.count, (x.rows * digits * x.stride + NEAR - 1) / NEAR);
+    configure(groups.each * digits);
     for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t begin = pairs * block / blocks * 2, end = std::min(pairs * (block + 1) / blocks * 2, all.count);
-        by_panels<TOGETHER>(first, last, [&](int64_t at, auto panels) { multiply_panels<digits, panels>(matrix, at, begin, end, x, all, y); });
+        const int64_t begin = groups.count * block / blocks, end = groups.count * (block + 1) / blocks;
+        by_panels<PANELS>(first, last, [&](int64_t at, auto count) { multiply_panels<digits, count>(matrix, at, groups, begin, end, x, y); });
     }
+    _tile_release();  // or each switch of threads would save them
 }
 
 }  // namespace
@@ -138,9 +132,7 @@ bool granted() {
 }
 
 void multiply(const Matrix& matrix, int64_t first, int64_t last, const Codes& x, float* y) {
-    configure(Groups(x.rows, matrix.digits).each * matrix.digits);
     matrix.digits == 1 ? multiply_all<1>(matrix, first, last, x, y) : multiply_all<2>(matrix, first, last, x, y);
-    _tile_release();  // or each switch of threads would save them
 }
 
 }  // namespace tiles

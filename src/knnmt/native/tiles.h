@@ -16,7 +16,7 @@ constexpr bool BUILT = false;
 #endif
 constexpr int64_t CODES = 16;      // of a tile, rows times digits
 constexpr int64_t LINE = 64;       // inputs of a tile, a byte each
-constexpr int64_t FEWEST = 8;      // codes that are multiplied with tiles
+constexpr int64_t FEWEST = 11;     // codes that are multiplied with tiles
 
 // Whether Linux lets this process use tiles.
 bool granted();
