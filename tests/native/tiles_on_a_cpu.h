@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "product8.h"
-#include "products.h"
 
 namespace stand_in {
 
@@ -32,7 +32,7 @@ inline void demand(bool holds, const char* what) {
 
 inline void demand_tile(int tile) {
     demand(configuration.palette == 1, "used without a configuration");
-    demand(tile >= 0 && tile < 8, "there are eight");
+    demand(tile >= 0 && tile < 8 && configuration.rows[tile] != 0, "one that has no size");
 }
 
 inline void configure(const void* from) {
@@ -41,7 +41,7 @@ inline void configure(const void* from) {
     for (uint8_t none : configuration.reserved) demand(none == 0, "reserved bytes");
     for (int tile = 0; tile < 16; ++tile) {
         const int rows = configuration.rows[tile], bytes = configuration.bytes[tile];
-        demand(tile < 8 ? rows > 0 && rows <= 16 && bytes > 0 && bytes <= 64 && bytes % 4 == 0 : rows == 0 && bytes == 0, "their sizes");
+        demand(rows <= (tile < 8 ? 16 : 0) && bytes <= (tile < 8 ? 64 : 0) && (rows == 0) == (bytes == 0), "their sizes");
     }
     std::memset(registers, 0, sizeof(registers));
 }
@@ -100,12 +100,26 @@ extern "C" {
 // How often tiles were multiplied.
 int64_t knnmt_tile_products() { return stand_in::products; }
 
+int32_t knnmt_panel() { return FLOATS; }
+int32_t knnmt_offset() { return products::offset(); }
+
+// As in product.cpp, but each thread has one part of the panels.
+void knnmt_product(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
+    const int64_t stride = products::code_stride(matrix->inputs), panels = (matrix->outputs + FLOATS - 1) / FLOATS;
+    const products::Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix->digits * stride), stride, rows};
+    for (int64_t row = 0; row < rows; ++row) products::put_into_codes(*matrix, codes, row, x + row * matrix->inputs);
+    std::vector<std::thread> all;
+    for (int64_t part = 0; part < threads; ++part)
+        all.emplace_back([=] { products::multiply8(*matrix, panels * part / threads, panels * (part + 1) / threads, rows, codes, y); });
+    for (std::thread& thread : all) thread.join();
+}
+
 // Rows x (rows, inputs) as codes, and these once more as numbers: read (rows, inputs). Whole fours of inputs.
 void knnmt_read_codes(const float* x, float* read, int64_t rows, int64_t inputs) {
     std::vector<uint8_t> codes(static_cast<size_t>(rows * inputs));
     std::vector<float> steps(static_cast<size_t>(rows));
     const products::Codes into{codes.data(), steps.data(), inputs, rows};
-    const Matrix matrix{1, 0, inputs};
+    const Matrix matrix{1, 1, inputs};
     for (int64_t row = 0; row < rows; ++row) products::put_into_codes(matrix, into, row, x + row * inputs);
     for (int64_t row = 0; row < rows; ++row) products::read_codes(into, row, read + row * inputs);
 }

@@ -27,20 +27,20 @@ using tiles::place_of;
 
 namespace {
 
-constexpr int PANELS = 4;            // that a group of rows is multiplied with at once
+constexpr int PANELS = 2;            // that a group of rows is multiplied with at once: more were slower, and two groups, too
 constexpr int64_t TILE = 16 * LINE;  // bytes
 constexpr int64_t NEAR = 1 << 20;    // bytes of codes that stay near while all weights pass by
 
-// This thread's tiles, until they are released: 0 to 3 are sums of each panel, 4 codes, 5 to 7 weights.
+// This thread's tiles, until they are released: 0 and 1 are sums of two panels, 2 codes, 3 and 4 weights.
 void configure(int64_t codes) {
     alignas(LINE) struct {
         uint8_t palette = 1, start = 0, reserved[14] = {};
         uint16_t bytes[16] = {};
         uint8_t rows[16] = {};
     } config;
-    for (int tile = 0; tile < 8; ++tile) {
+    for (int tile = 0; tile < 5; ++tile) {
         config.bytes[tile] = LINE;
-        config.rows[tile] = static_cast<uint8_t>(tile < 5 ? codes : 16);
+        config.rows[tile] = static_cast<uint8_t>(tile < 3 ? codes : 16);
     }
     asm volatile("" : : "r"(&config) : "memory");  // compilers believe that only its first bytes are read
     _tile_loadconfig(&config);
@@ -55,35 +55,22 @@ void multiply(const Matrix& matrix, int64_t panel, const Codes& x, int64_t begin
     const Place from = place_of(x, digits, begin);
     _tile_loadd(0, starts, 0);  // the same for every code
     if (panels > 1) _tile_loadd(1, starts + FLOATS, 0);
-    if (panels > 2) _tile_loadd(2, starts + 2 * FLOATS, 0);
-    if (panels > 3) _tile_loadd(3, starts + 3 * FLOATS, 0);
     int64_t row = begin;
     for (int64_t i = 0; i < blocks; ++i, next += share) {
         for (int64_t line = 0; line < share; line += LINE) __builtin_prefetch(next + line, 0, 2);  // the nearest cache has no room
         for (const int64_t until = begin + (end - begin) * (i + 1) / blocks; row < until; ++row)   // what is written to
             for (int p = 0; p < panels; ++p) __builtin_prefetch(y + row * outputs + first + p * FLOATS, 1);
-        const auto tile = [&](int p) { return weight + (p * blocks + i) * TILE; };
-        _tile_loadd(4, from.codes + i * from.step, LINE);
-        _tile_loadd(5, tile(0), LINE);
-        _tile_dpbusd(0, 4, 5);
+        _tile_loadd(2, from.codes + i * from.step, LINE);
+        _tile_loadd(3, weight + i * TILE, LINE);
+        _tile_dpbusd(0, 2, 3);
         if (panels > 1) {
-            _tile_loadd(6, tile(1), LINE);
-            _tile_dpbusd(1, 4, 6);
-        }
-        if (panels > 2) {
-            _tile_loadd(7, tile(2), LINE);
-            _tile_dpbusd(2, 4, 7);
-        }
-        if (panels > 3) {
-            _tile_loadd(5, tile(3), LINE);
-            _tile_dpbusd(3, 4, 5);
+            _tile_loadd(4, weight + (blocks + i) * TILE, LINE);
+            _tile_dpbusd(1, 2, 4);
         }
     }
     alignas(LINE) int32_t sums[PANELS][tiles::CODES][FLOATS];
     _tile_stored(0, sums[0], LINE);
     if (panels > 1) _tile_stored(1, sums[1], LINE);
-    if (panels > 2) _tile_stored(2, sums[2], LINE);
-    if (panels > 3) _tile_stored(3, sums[3], LINE);
     for (row = begin; row < end; ++row)
         for (int p = 0; p < panels; ++p) {
             const int64_t output = first + p * FLOATS, rest = outputs - output;
