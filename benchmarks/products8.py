@@ -34,7 +34,7 @@ def made(
         raise SystemExit(f"{build}: no such build for these sources")
     layout = (found.knnmt_panel(), found.knnmt_offset())
     if layout not in shared:
-        product.library = lambda: found  # type: ignore[attr-defined]
+        product.library = lambda: found  # type: ignore[assignment]
         shared[layout] = [Int8Projection(weight, None) for _ in range(max(2, NUMBERS // weight.numel()))]
     return [
         CompiledProduct(found, (each.inputs, each.outputs), *each._kept)

@@ -1,4 +1,4 @@
-// Products in int8 with the tiles of AMX: 16 codes of 64 inputs by 16 outputs at once. Of many rows they are several times as fast
+// Products in int8 with the tiles of AMX: 16 codes of 64 inputs by 16 outputs at once. Of many rows they are up to three times as fast
 // as VNNI, and the sums are the same; of few rows, the memory is the limit anyway. See product8.cpp, which chooses.
 
 #pragma once
