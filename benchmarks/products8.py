@@ -13,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import torch
 
@@ -34,8 +35,8 @@ def made(
         raise SystemExit(f"{build}: no such build for these sources")
     layout = (found.knnmt_panel(), found.knnmt_offset())
     if layout not in shared:
-        product.library = lambda: found  # type: ignore[assignment]
-        shared[layout] = [Int8Projection(weight, None) for _ in range(max(2, NUMBERS // weight.numel()))]
+        with patch.object(product, "library", lambda: found):
+            shared[layout] = [Int8Projection(weight, None) for _ in range(max(2, NUMBERS // weight.numel()))]
     return [
         CompiledProduct(found, (each.inputs, each.outputs), *each._kept)
         for copy in shared[layout]
