@@ -178,7 +178,7 @@ constexpr int64_t PART = 1 << 16;      // weights that a few rows are multiplied
 constexpr int64_t MOST_PARTS = 16;     // for each thread
 
 void multiply_part(const Matrix& matrix, int64_t first, int64_t last, const Turns& turns, const Codes& codes, float* y) {
-    if (matrix.bytes == 1) return products::multiply8(matrix, first, last, turns.rows, codes, y);
+    if (matrix.digits) return products::multiply8(matrix, first, last, turns.rows, codes, y);
     const auto all = matrix.bytes == 2 ? multiply_all<uint16_t> : matrix.bytes == 3 ? multiply_all<Whole24> : multiply_all<float>;
     all(matrix, first, last, turns, y, matrix.outputs);
 }
