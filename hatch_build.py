@@ -22,6 +22,7 @@ BUILDS = {
     "x86_64": {
         "avx512": ["-march=x86-64-v4"],
         "avx512vnni": ["-march=x86-64-v4", "-mavx512vnni"],
+        "avx512amx": ["-march=x86-64-v4", "-mavx512vnni", "-mamx-tile", "-mamx-int8"],
         "avx2": ["-march=x86-64-v3"],
         "avx2vnni": ["-march=x86-64-v3", "-mavxvnni"],
     },

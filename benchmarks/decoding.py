@@ -12,6 +12,7 @@ With --made-up, models of well-known shapes with random weights (`made_up.py`) r
 then has the same number of tokens, so that all systems do the same work. With --cpu-time, the script measures CPU
 seconds, which are more reliable on a shared machine. Use this with one thread only, because waiting threads count as
 working. With --busy 2, two other processes compute during the whole comparison, as on a machine with other services.
+`--systems knnmt-int8:avx512amx knnmt-int8:avx512vnni --no-float32` compares two builds of compiled code.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from knnmt.engine.tokenizer import load_tokenizer
 
 MODEL = MODELS_DIRECTORY / "de-en"
 SYSTEMS = ["knnmt", "knnmt-int8", "transformers", "ctranslate2", "ctranslate2-int8"]
+BUILDS = ["knnmt-int8:avx512amx", "knnmt-int8:avx512vnni"]  # one of the builds, whatever is the best on this CPU
 DOMAINS = ["it", "koran", "law", "medical"]
 Decode = Callable[[list[list[int]], int], int]
 
@@ -145,9 +147,12 @@ class System:
     """A system's process, with a pipe for requests."""
 
     def __init__(self, name: str, threads: int, model: Path, ct2: Path, tokens: int) -> None:
-        command = [sys.executable, __file__, "--serve", name, "--threads", str(threads)]
+        kind, _, build = name.partition(":")
+        command = [sys.executable, __file__, "--serve", kind, "--threads", str(threads)]
         command += ["--model", str(model), "--ct2", str(ct2), "--target-tokens", str(tokens)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TRANSFORMERS_VERBOSITY": "error"}
+        if build:
+            environment["KNNMT_NATIVE"] = build
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -224,8 +229,10 @@ def _ours(name: str) -> bool:
 
 
 def _compared(ours: str, theirs: str) -> bool:
-    """float32 is compared with all others, int8 with int8."""
-    return _ours(ours) and not _ours(theirs) and (ours == "knnmt" or theirs.endswith("int8"))
+    """float32 is compared with all others, int8 with int8, the best build with the next."""
+    if _ours(theirs):
+        return [ours, theirs] == BUILDS
+    return _ours(ours) and (ours == "knnmt" or theirs.endswith("int8"))
 
 
 def _shares(stages: dict[str, float]) -> str:
@@ -242,7 +249,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8, 16])
     parser.add_argument("--beams", type=int, nargs="*", default=[5, 1])
-    parser.add_argument("--systems", nargs="*", default=SYSTEMS, choices=SYSTEMS)
+    parser.add_argument("--systems", nargs="*", default=SYSTEMS, choices=[*SYSTEMS, *BUILDS])
+    parser.add_argument("--no-float32", action="store_true", help="do not measure knnmt in float32 as well")
     parser.add_argument("--made-up", nargs="*", default=[], choices=[*made_up.SHAPES], help="random weights")
     parser.add_argument("--target-tokens", type=int, default=32, help="of every hypothesis of made-up models")
     parser.add_argument("--cpu-time", action="store_true", help="tokens a second of CPU time; for one thread")
@@ -264,7 +272,7 @@ def main() -> None:
 def compare_on(model: str, scratch: Path, arguments: argparse.Namespace) -> None:
     """All systems on the shipped or a made-up model; another process makes the latter, because that takes memory."""
     checkpoint, tokens, ct2 = MODEL, 0, scratch / "ct2"
-    names = ["knnmt", *(name for name in arguments.systems if name != "knnmt")]
+    names = [*([] if arguments.no_float32 else ["knnmt"]), *(name for name in arguments.systems if name != "knnmt")]
     if model in made_up.SHAPES:
         checkpoint, tokens = scratch / "checkpoint", arguments.target_tokens
         of_process = f"import made_up, pathlib; made_up.write({model!r}, pathlib.Path({str(scratch)!r}))"

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from knnmt import native
 
-_BUILDS = {"avx512vnni": "avx512_vnni", "avx512": "avx512bw", "avx2vnni": "avx_vnni", "avx2": "avx2"}
+_BUILDS = {"avx512amx": "avx512_vnni"}  # which does without AMX where there is none
+_BUILDS |= {"avx512vnni": "avx512_vnni", "avx512": "avx512bw", "avx2vnni": "avx_vnni", "avx2": "avx2"}
 _BUILDS |= {"neondot": "asimddp", "neon": "asimd"}
 
 

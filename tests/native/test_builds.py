@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from knnmt import native
 from knnmt.errors import OldBuildWarning
@@ -38,3 +39,24 @@ def test_nothing_is_said_without_builds(builds: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert native.library() is None
+
+
+def test_amx_is_chosen_where_the_cpu_has_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    flags = {"avx512_vnni", "amx_tile", "amx_int8"}
+    for missing in ("", *flags):
+        monkeypatch.setattr(native, "_cpu_flags", lambda missing=missing: frozenset(flags - {missing}))
+        assert ("avx512amx" in native.fitting_builds()) == (not missing)
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset(flags))
+    assert native.fitting_builds() == ["avx512amx", "avx512vnni", "avx512", "avx2"]
+
+
+def test_a_build_can_be_named(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(native, "load", loaded.append)
+    for wanted in ("slow", "another", "1"):  # a name that does not fit this CPU is no name
+        monkeypatch.setenv("KNNMT_NATIVE", wanted)
+        native.library.cache_clear()
+        assert native.library() is None
+    assert loaded == ["slow", *["fast", "slow"] * 2]
+    assert not list(builds.iterdir())

@@ -2,7 +2,7 @@
 
 The sources beside this file are built when the package is installed (`hatch_build.py`), if there is a C++ compiler.
 They are optional: without them, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work more
-slowly.
+slowly. KNNMT_NATIVE=avx512vnni, or another build that fits this CPU, loads that one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _HERE = Path(__file__).parent
 
 def fitting_builds() -> list[str]:
     """The names of the builds that run on this CPU, the fastest first."""
-    avx512, avx2 = {"avx512vnni": "avx512_vnni", "avx512": ""}, {"avx2vnni": "avx_vnni", "avx2": ""}
+    amx = {"avx512amx": {"avx512_vnni", "amx_tile", "amx_int8"}}
+    avx512, avx2 = {**amx, "avx512vnni": {"avx512_vnni"}, "avx512": set()}, {"avx2vnni": {"avx_vnni"}, "avx2": set()}
     builds = {"AVX512": {**avx512, **avx2}, "AVX2": avx2}
-    fitting = builds.get(torch.backends.cpu.get_cpu_capability(), {"neondot": "asimddp", "neon": ""})
+    fitting = builds.get(torch.backends.cpu.get_cpu_capability(), {"neondot": {"asimddp"}, "neon": set()})
     has = _cpu_flags()
-    return [name for name, flag in fitting.items() if not flag or flag in has]
+    return [name for name, flags in fitting.items() if flags <= has]
 
 
 @cache
@@ -46,10 +47,12 @@ def _cpu_flags() -> frozenset[str]:
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions, or None if no build runs here."""
-    if os.environ.get("KNNMT_NATIVE") == "0":
+    wanted, fitting = os.environ.get("KNNMT_NATIVE"), fitting_builds()
+    if wanted == "0":
         return None
-    found = next((found for build in fitting_builds() if (found := load(build)) is not None), None)
-    built = [path.name for build in fitting_builds() if (path := _HERE / f"knnmt-{build}.so").is_file()]
+    builds = [wanted] if wanted in fitting else fitting
+    found = next((found for build in builds if (found := load(build)) is not None), None)
+    built = [path.name for build in builds if (path := _HERE / f"knnmt-{build}.so").is_file()]
     if found is None and built:
         warnings.warn(
             f"the compiled code ({', '.join(built)}) does not belong to these sources or does not load, so PyTorch "

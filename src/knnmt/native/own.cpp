@@ -142,7 +142,7 @@ void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* qu
     std::fill_n(places, rows * k, int64_t{-1});
     if (!own.count) return;
     const int64_t dimensions = own.dimensions, stride = stride_of(own), keys = panels_of(own) * FLOATS;
-    const Matrix matrix{1, 0, dimensions, keys, own.panels, own.bias, own.scales, own.starts};
+    const Matrix matrix{1, 1, dimensions, keys, own.panels, own.bias, own.scales, own.starts};
     thread_local std::vector<float> scores, steps, rest, numbers;
     thread_local std::vector<uint8_t> codes;
     thread_local std::vector<Scored> near;

@@ -99,10 +99,10 @@ __attribute__((noinline)) void multiply(const Block& block, const float* x, int6
         for (int panel = 0; panel < panels; ++panel) std::memcpy(y + row * b.y_stride + panel * FLOATS, &sums[row][panel], WIDTH);
 }
 
-// A turn, of a number of rows that is known only now.
+// A turn, of a number of rows that is known only now. Of several turns, each has at least half of the most rows.
 template <int panels, From from, typename Weight, int rows = ROWS>
 void multiply_turn(int64_t count, const Block& block, const float* x, int64_t x_stride, int64_t row_number) {
-    if constexpr (rows > 1)
+    if constexpr (rows > (from == From::MEMORY ? 1 : ROWS / 2))
         if (count < rows) return multiply_turn<panels, from, Weight, rows - 1>(count, block, x, x_stride, row_number);
     multiply<rows, panels, from, Weight>(block, x, x_stride, row_number);
 }
@@ -178,7 +178,7 @@ constexpr int64_t PART = 1 << 16;      // weights that a few rows are multiplied
 constexpr int64_t MOST_PARTS = 16;     // for each thread
 
 void multiply_part(const Matrix& matrix, int64_t first, int64_t last, const Turns& turns, const Codes& codes, float* y) {
-    if (matrix.bytes == 1) return products::multiply8(matrix, first, last, turns.rows, codes, y);
+    if (matrix.digits) return products::multiply8(matrix, first, last, turns.rows, codes, y);
     const auto all = matrix.bytes == 2 ? multiply_all<uint16_t> : matrix.bytes == 3 ? multiply_all<Whole24> : multiply_all<float>;
     all(matrix, first, last, turns, y, matrix.outputs);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "panels.h"
+#include "tiles.h"
 
 using products::Codes;
 
@@ -68,6 +69,8 @@ void put(const Codes& into, int64_t row, const float* x, int64_t inputs) {
     using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
     constexpr float LARGEST = digits == 1 ? 127 : 127 * 128;
     const Place place = place_of<digits>(into, row);
+    const bool tiled = tiles::serve(into, digits);
+    const tiles::Place tile = tiles::place_of(into, digits, row);
     const int64_t whole = inputs / FLOATS * FLOATS;
     float rest[FLOATS] = {};
     std::copy(x + whole, x + inputs, rest);
@@ -87,6 +90,10 @@ void put(const Codes& into, int64_t row, const float* x, int64_t inputs) {
         for (int digit = 0; digit < digits; ++digit) {
             int32_t fours[FLOATS / 4];
             std::memcpy(fours, &narrow[digit], sizeof(fours));
+            if (tiled) {
+                std::memcpy(tile.at(digit, i), fours, static_cast<size_t>(count) * 4);
+                continue;
+            }
             for (int64_t four = 0; four < count; ++four) std::memcpy(place.codes + (i / 4 + four) * place.step + digit * 4, fours + four, 4);
         }
     };
@@ -225,10 +232,15 @@ void put_into_codes(const Matrix& matrix, const Codes& into, int64_t row, const 
 
 void read_codes(const Codes& x, int64_t row, float* into) {
     const Place place = place_of<1>(x, row);
-    for (int64_t i = 0; i < x.stride; ++i) into[i] = static_cast<int8_t>(place.codes[i / 4 * place.step + i % 4] - OFFSET);
+    const bool tiled = tiles::serve(x, 1);
+    const tiles::Place tile = tiles::place_of(x, 1, row);
+    for (int64_t i = 0; i < x.stride; ++i)
+        into[i] = static_cast<int8_t>((tiled ? *tile.at(0, i) : place.codes[i / 4 * place.step + i % 4]) - OFFSET);
 }
 
 void multiply8(const Matrix& matrix, int64_t first, int64_t last, int64_t rows, const Codes& x, float* y) {
+    if constexpr (tiles::BUILT)
+        if (tiles::serve(x, matrix.digits)) return tiles::multiply(matrix, first, last, x, y);
     const auto all = matrix.digits == 1 ? multiply_all<1> : multiply_all<2>;
     if (rows > 0) all(matrix, first, last, rows, x, y);
 }
