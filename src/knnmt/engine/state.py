@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import add
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -20,6 +22,37 @@ from torch.nn.functional import pad
 from knnmt.engine.base import EncodedSources, SpecialTokens
 
 _FIRST_CAPACITY = 96
+
+
+def _copied(to: Tensor, come: Tensor) -> None:
+    """Copy numbers of the same type. On a CPU one thread does it: PyTorch's would wait for each other, which takes
+    milliseconds if another program has the core of one."""
+    if to.device.type == "cpu":
+        np.copyto(_numbers(to), _numbers(come))
+    else:
+        to.copy_(come)
+
+
+def _taken(tensor: Tensor, *places: Tensor) -> Tensor:
+    """tensor[places], as `_copied`."""
+    if tensor.device.type != "cpu":
+        return tensor[places]
+    return torch.from_numpy(_numbers(tensor)[tuple(each.numpy() for each in places)]).view(tensor.dtype)
+
+
+def _numbers(tensor: Tensor) -> npt.NDArray[Any]:
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()  # NumPy has no bfloat16
+
+
+def _move(tensors: Sequence[Tensor], sentences: Sequence[int]) -> None:
+    """Sentence i of each tensor becomes its sentences[i]."""
+    moved = [place for place, old in enumerate(sentences) if place != old]
+    if not moved:
+        return
+    come = torch.tensor([sentences[place] for place in moved], device=tensors[0].device)
+    for tensor in tensors:
+        for place, new in zip(moved, _taken(tensor, come), strict=True):
+            _copied(tensor[place], new)
 
 
 @lru_cache(maxsize=64)
@@ -128,16 +161,9 @@ class TransformerState:
 
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
-        moved = [i for i, old in enumerate(sentences) if i != old]
-        count = len(sentences)
-        if moved:
-            to = torch.tensor(moved, device=self.visible.device)
-            come = torch.tensor([sentences[i] for i in moved], device=self.visible.device)
-            self.slots[:, to, : self.used] = self.slots[:, come, : self.used]
-            for tensor in (self.visible, self.lengths, *self.cross):
-                tensor[to] = tensor[come]
-            if self.cross_mask is not None:
-                self.cross_mask[to] = self.cross_mask[come]
+        count, slots = len(sentences), self.slots[:, :, : self.used].transpose(0, 1)
+        masks = [] if self.cross_mask is None else [self.cross_mask]
+        _move([slots, self.visible, self.lengths, *self.cross, *masks], sentences)
         self.slots = self.slots[:, :count]
         self.visible, self.lengths = self.visible[:count], self.lengths[:count]
         self.cross = [tensor[:count] for tensor in self.cross]
@@ -160,7 +186,8 @@ class TransformerState:
             return
         order = alive.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :count]
         rows = torch.arange(self.sentences, device=order.device)[:, None]
-        self.slots[:, :, :count] = self.slots[:, rows, order]
+        for slots in self.slots:  # of a layer
+            _copied(slots[:, :count], _taken(slots, rows, order))
         self.visible[:, :, :count] = self.visible.gather(2, order[:, None].expand(-1, self.width, -1))
         self.used = count
 
@@ -170,7 +197,7 @@ class TransformerState:
             return
         capacity = max(needed, 2 * capacity)
         slots = self.slots.new_empty((*self.slots.shape[:2], capacity, *self.slots.shape[3:]))
-        slots[:, :, : self.used] = self.slots[:, :, : self.used]
+        _copied(slots[:, :, : self.used], self.slots[:, :, : self.used])
         visible = self.visible.new_full((self.sentences, self.width, capacity), float("-inf"))
         visible[:, :, : self.used] = self.visible[:, :, : self.used]
         self.slots, self.visible = slots, visible
@@ -199,7 +226,7 @@ class StateInTurn:
         if needed > capacity:
             more = max(needed, 2 * capacity)
             slots = self.slots.new_empty((*self.slots.shape[:2], more, *self.slots.shape[3:]))
-            slots[:, :, :capacity] = self.slots
+            _copied(slots[:, :, :capacity], self.slots)
             self.slots = slots
 
     @torch.inference_mode()
@@ -227,13 +254,8 @@ class StateInTurn:
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
         """The new sentence i is the old sentences[i]; all others are done."""
-        moved = [place for place, old in enumerate(sentences) if place != old]
-        count, used = len(sentences), max(self.lengths)
-        if moved:
-            to, come = torch.tensor(moved), torch.tensor([sentences[place] for place in moved])
-            self.slots[:, to, :used] = self.slots[:, come, :used]
-            for tensor in self.cross if self.cross_mask is None else (*self.cross, self.cross_mask):
-                tensor[to] = tensor[come]
+        count, slots = len(sentences), self.slots[:, :, : max(self.lengths)].transpose(0, 1)
+        _move([slots, *self.cross, *([] if self.cross_mask is None else [self.cross_mask])], sentences)
         self.slots, self.lengths = self.slots[:, :count], [self.lengths[place] for place in sentences]
         self.cross = [tensor[:count] for tensor in self.cross]
         if self.cross_mask is not None:
