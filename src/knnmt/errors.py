@@ -28,7 +28,7 @@
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
     ├── CutTranslationWarning   a translation reached the maximum length before it ended
-    ├── IgnoredSettingWarning   a setting of a checkpoint is not supported and was ignored
+    ├── IgnoredSettingWarning   a setting of a checkpoint, or KNNMT_NATIVE, is not supported and was ignored
     ├── NoTranslationWarning    one of several texts has no translation
     ├── OldBuildWarning         the compiled code belongs to other sources and is not used
     ├── SlowSearchWarning       a large store is searched without an index
@@ -216,7 +216,7 @@ class OldBuildWarning(KnnmtWarning):
 
 
 class IgnoredSettingWarning(KnnmtWarning):
-    """A setting of a checkpoint is not supported and was ignored."""
+    """A setting of a checkpoint, or of the environment, is not supported and was ignored."""
 
 
 def quoted(path: str | os.PathLike[str]) -> str:

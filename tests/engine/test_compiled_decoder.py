@@ -169,6 +169,16 @@ def test_what_would_be_read_from_beyond_the_tables_is_refused(tmp_path: Path) ->
         engine.step(state, torch.full((1, 1, 1), 4))
 
 
+def test_what_each_step_reads_is_in_24_bits(tmp_path: Path) -> None:
+    """Where float16 does not hold it. Keys and values of the source are computed once, of many rows."""
+    engine = load(tmp_path, "bart, untied", "float32", half=False)
+    for layer in engine._decoder:
+        inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+        of_steps = [layer.self_in, layer.self_out, layer.cross_query, layer.cross_out, inner, outer, engine._output]
+        sizes = [each.compiled.matrix.bytes for each in [*of_steps, layer.cross_key_value] if each.compiled]
+        assert sizes == [*[3] * 7, 4]
+
+
 def changed(directory: Path, change: Callable[[dict[str, Tensor]], None]) -> Path:
     """The checkpoint with its weights changed, in a file that may hold tensors of any strides."""
     weights = {name: tensor.clone() for name, tensor in load_file(directory / "model.safetensors").items()}

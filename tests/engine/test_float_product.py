@@ -44,6 +44,13 @@ def made(w: Tensor, bias: Tensor | None, size: int) -> CompiledProduct:
     return found
 
 
+def made_of_steps(w: Tensor, size: int) -> CompiledProduct:
+    found = float_product(w, None, of_steps=True)
+    assert found is not None
+    assert found.matrix.bytes == size
+    return found
+
+
 def assert_is_the_product(found: Tensor, x: Tensor, w: Tensor, bias: Tensor | None, size: int) -> None:
     inputs = w.shape[1]
     wide_x, wide_w = x.double().numpy(), w.double().numpy().T
@@ -74,7 +81,9 @@ def test_it_is_the_product(rows: int, inputs: int, outputs: int, bias: bool, siz
 
 @pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(41, 513, 97), (260, 1030, 50), (500, 40, 320), (6, 4099, 70)])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(41, 513, 97), (260, 1030, 50), (500, 40, 320), (6, 4099, 70), (3, 20, 1100)]
+)
 def test_so_it_is_in_blocks_of_inputs_and_rows(rows: int, inputs: int, outputs: int, size: int) -> None:
     w, b, x = weight(outputs, inputs, size), torch.randn(outputs), torch.randn(rows, inputs)
     assert_is_the_product(made(w, b, size)(x), x, w, b, size)
@@ -104,7 +113,26 @@ def test_weights_of_very_different_size_stay_in_float32(of_an_output: float) -> 
     made(w, None, 3)
     w[7] *= min(1, of_an_output)
     w[7, 5] *= of_an_output
-    assert float_product(w, None, of_steps=True).matrix.bytes == 4  # type: ignore[union-attr]
+    made_of_steps(w, 4)
+
+
+@pytest.mark.parametrize("one", [1e18, 1e20, 1e30, 1e-20, 1e-30])
+def test_so_do_uneven_ones_whose_squares_no_float_holds(one: float) -> None:
+    w = torch.rand(40, 500) + 0.1
+    w[7] *= one * 1e-9
+    w[7, 5] = one
+    x = torch.ones(1, 500)
+    x[0, 5] = 0  # only the smaller ones are left
+    found = made_of_steps(w, 4)(x).double()
+    torch.testing.assert_close(found, x.double() @ w.double().T, rtol=1e-5, atol=0)
+
+
+def test_an_output_of_zeros_is_its_bias() -> None:
+    w, bias = torch.rand(40, 50) + 0.1, torch.randn(40)
+    w[7] = 0
+    found = made(w, bias, 3)
+    for rows in (1, 20):
+        assert (found(torch.randn(rows, 50) * 1e20)[:, 7] == bias[7]).all()
 
 
 def test_weights_in_24_bits_round_no_more_than_sums_do() -> None:

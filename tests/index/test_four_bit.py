@@ -82,6 +82,22 @@ def test_candidates_are_the_nearest_by_their_codes(build: ctypes.CDLL, index: Fa
         assert len(set(found) & set(expected.tolist())) >= 19  # tables are rounded, so that the last may differ
 
 
+def test_one_query_is_no_work_for_other_threads(build: ctypes.CDLL, index: FaissIndex) -> None:
+    """Parts without queries end at once, and beside them, a thread with a query would seem to have lost its core."""
+    before, wanted = torch.get_num_threads(), compiled_threads() + 3  # more than any team has had
+    torch.set_num_threads(wanted)
+    try:
+        found = [(looking(index).search(QUERIES[:rows], 4)[1], compiled_threads()) for rows in (1, 2)]
+    finally:
+        torch.set_num_threads(before)
+    assert found[1][1] <= found[0][1] + 1 == wanted - 2
+    assert torch.equal(found[0][0], found[1][0][:1])
+
+
+def compiled_threads() -> int:
+    return [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()].count("knnmt")
+
+
 @pytest.mark.parametrize(("probes", "reach"), [(1, 0.0), (3, 0.0), (ALL_LISTS, 1.5), (4, 1.2)])
 def test_lists_are_the_nearest_within_reach(
     build: ctypes.CDLL, index: FaissIndex, store: Datastore, probes: int, reach: float

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from knnmt import native
-from knnmt.errors import OldBuildWarning
+from knnmt.errors import IgnoredSettingWarning, OldBuildWarning
 
 
 @pytest.fixture
@@ -52,11 +52,29 @@ def test_amx_is_chosen_where_the_cpu_has_all_of_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_build_can_be_named(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr(native, "load", loaded.append)
-    for wanted in ("slow", "another", "1"):  # a name that does not fit this CPU is no name
+    monkeypatch.setattr(native, "load", lambda name: name)
+    for wanted, loaded in (("slow", "slow"), ("", "fast")):
         monkeypatch.setenv("KNNMT_NATIVE", wanted)
         native.library.cache_clear()
-        assert native.library() is None
-    assert loaded == ["slow", *["fast", "slow"] * 2]
+        assert str(native.library()) == loaded
+    for wanted in ("another", "1", "../slow", " slow"):  # what does not fit this CPU is no name
+        monkeypatch.setenv("KNNMT_NATIVE", wanted)
+        native.library.cache_clear()
+        with pytest.warns(IgnoredSettingWarning, match=f"={wanted} names no build .* name one of fast, slow, or set 0"):
+            assert str(native.library()) == "fast"
     assert not list(builds.iterdir())
+
+
+def test_a_build_that_was_named_and_is_missing_is_missed(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KNNMT_NATIVE", "slow")
+    with pytest.warns(OldBuildWarning, match=r"\(knnmt-slow\.so\) is missing.*pip install"):
+        assert native.library() is None
+    assert not list(builds.iterdir())
+
+
+def test_the_build_for_amx_has_its_tiles() -> None:
+    """Or a compiler that does not know them would make one that does the same without."""
+    found = native.load("avx512amx")
+    if found is None:
+        pytest.skip("not built")
+    assert b"\xc4\xe2\x78\x49\xc0" in Path(found._name).read_bytes()  # tilerelease

@@ -24,7 +24,8 @@ _LARGEST = 127  # the largest code; -128 stays unused, so that every code has it
 _DIGIT = 128  # one step of the first digit is so many steps of the second
 _LARGEST_24 = 2**23 - 1
 _TOGETHER = 64  # panels that are rounded together, because that takes memory
-_UNEVEN = 16  # an output with a weight that is so many times as large as usual is left in float32
+_UNEVEN = 16  # a matrix stays in float32 if any output has a weight that is so many times as large as usual,
+_SMALLEST, _GREATEST = 1e-30, 1e15  # or a largest one beyond these: scales and sums of squares are float32, too
 _BYTES = {torch.float32: 4, torch.uint8: 3, torch.float16: 2, torch.int8: 1}  # of a weight, by the type of its panels
 _EXACT = 1024  # so many products of two codes can be summed in float32 without rounding: 1024 * 127 * 127 < 2**24
 
@@ -112,10 +113,11 @@ def float_product(weight: Tensor, bias: Tensor | None, of_steps: bool = False) -
 
 
 def _is_even(weight: Tensor) -> bool:
-    """Whether 24 bits hold each output's weights well: none is far larger than usual, or too small for a scale."""
+    """Whether 24 bits hold each output's weights well: none is far larger than usual, or of an extreme size."""
     largest = weight.abs().amax(1)
-    fine = (largest <= _UNEVEN * weight.square().mean(1).sqrt()) & ((largest == 0) | (largest > 1e-30))
-    return bool((fine & largest.isfinite()).all())
+    even = largest <= _UNEVEN * weight.square().mean(1).sqrt()
+    usual = (largest == 0) | ((largest > _SMALLEST) & (largest < _GREATEST))
+    return bool((even & usual).all())
 
 
 def _in_24_bits(panels: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from knnmt.errors import OldBuildWarning
+from knnmt.errors import IgnoredSettingWarning, OldBuildWarning
 
 _HERE = Path(__file__).parent
 
@@ -50,13 +50,21 @@ def library() -> ctypes.CDLL | None:
     wanted, fitting = os.environ.get("KNNMT_NATIVE"), fitting_builds()
     if wanted == "0":
         return None
-    builds = [wanted] if wanted in fitting else fitting
-    found = next((found for build in builds if (found := load(build)) is not None), None)
-    built = [path.name for build in builds if (path := _HERE / f"knnmt-{build}.so").is_file()]
-    if found is None and built:
+    if wanted and wanted not in fitting:
         warnings.warn(
-            f"the compiled code ({', '.join(built)}) does not belong to these sources or does not load, so PyTorch "
-            "does its work, several times as slowly; install knnmt again to build it: pip install -e .",
+            f"KNNMT_NATIVE={wanted} names no build that this CPU runs, and is ignored; leave it out for the fastest, "
+            f"name one of {', '.join(fitting)}, or set 0 to go without compiled code",
+            IgnoredSettingWarning,
+            stacklevel=2,
+        )
+    named = [wanted] if wanted in fitting else []
+    builds = named or fitting
+    found = next((found for build in builds if (found := load(build)) is not None), None)
+    missed = [path.name for build in builds if (path := _HERE / f"knnmt-{build}.so").is_file() or build in named]
+    if found is None and missed:
+        warnings.warn(
+            f"the compiled code ({', '.join(missed)}) is missing, belongs to other sources or does not load, so "
+            "PyTorch does its work, several times as slowly; install knnmt again to build it: pip install -e .",
             OldBuildWarning,
             stacklevel=2,
         )

@@ -48,6 +48,9 @@ struct Block {
     int64_t y_stride;
 };
 
+// What the first of several turns writes. Of all templates below, because a thread gets it with its first use of this library.
+alignas(WIDTH) thread_local float wide[PANELS * MOST_INPUTS * FLOATS];
+
 // Where the weights come from: the memory, if there is a single turn; the memory, to be written down for other turns; what the first
 // of several turns wrote.
 enum class From { MEMORY, MEMORY_FIRST, NEAR };
@@ -135,7 +138,6 @@ void multiply_panels(const Matrix& matrix, int64_t panel, const Turns& turns, in
     const int64_t blocks = (inputs + MOST_INPUTS - 1) / MOST_INPUTS;
     const bool whole = first + panels * FLOATS <= outputs;
     constexpr bool scaled = std::is_same_v<Weight, Whole24>;
-    alignas(WIDTH) thread_local float wide[PANELS * MOST_INPUTS * FLOATS];
     thread_local std::vector<float> sums;  // of panels that have outputs beyond the last
     if (!whole) sums.resize(static_cast<size_t>(rows * panels * FLOATS));
     y += row * y_stride + first;

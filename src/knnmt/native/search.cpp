@@ -233,9 +233,10 @@ void knnmt_search(const Lists* lists, const Keys* keys, const Limits* limits, in
     const int64_t table_bytes = static_cast<int64_t>(lists->parts) * ENTRIES;
     const int64_t k = limits->k;
 
-    // Neighbouring rows, for those are the beams of a sentence, and only one part for each thread: rows of a part share lists.
-    const int64_t parts = std::max(threads, 1);
-    teams::Team team(threads);
+    // Neighbouring rows, for those are the beams of a sentence, and only one part for each thread: rows of a part share lists. No part
+    // is empty: beside it, each other one would seem to take as long as if its thread had lost its core.
+    const int64_t parts = std::clamp<int64_t>(threads, 1, std::max(rows, 1));
+    teams::Team team(static_cast<int32_t>(parts));
     team.share(parts, [&](int64_t part) {
         const int64_t begin = rows * part / parts, count = rows * (part + 1) / parts - begin;
         std::vector<std::pair<int32_t, int64_t>> visits;  // list and row

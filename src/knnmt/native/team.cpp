@@ -166,7 +166,8 @@ struct Crew {
         for (uint32_t found; (found = done.load()) != others;) sleep_while(done, found);
         caller_sleeps.store(0, std::memory_order_relaxed);
         const int64_t awake = now();
-        if (awake - end > std::max(MILLISECOND, 2 * of_part)) rivals.see_core_taken(awake);
+        // Who had no part does not know how long one takes.
+        if (mine && awake - end > std::max(MILLISECOND, 2 * of_part)) rivals.see_core_taken(awake);
     }
 
     // Signals are for the threads of the program.
