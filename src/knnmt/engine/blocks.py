@@ -131,7 +131,7 @@ class DecoderLayer:
 
     @classmethod
     def of(cls, weights: Weights, name: str, shape: Architecture) -> DecoderLayer:
-        """In int8, each number has two digits, because the output is compared with keys in float32."""
+        """What every step reads is `of_steps`. In int8, its rows have two digits, for they are compared with keys."""
         return cls(
             heads=shape.decoder_heads,
             self_in=_square(weights, shape, *(f"{name}.self_attn.{part}_proj" for part in "qkv"), of_steps=True),

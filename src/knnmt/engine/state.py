@@ -25,8 +25,10 @@ _FIRST_CAPACITY = 96
 
 
 def _copied(to: Tensor, come: Tensor) -> None:
-    """Copy numbers of the same type. On a CPU one thread does it: PyTorch's would wait for each other, which takes
-    milliseconds if another program has the core of one."""
+    """Copy numbers of the same type, on a CPU in one thread.
+
+    PyTorch's threads would wait for each other, for milliseconds if another program has the core of one.
+    """
     if to.device.type == "cpu":
         np.copyto(_numbers(to), _numbers(come))
     else:
@@ -162,8 +164,9 @@ class TransformerState:
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
         count, slots = len(sentences), self.slots[:, :, : self.used].transpose(0, 1)
-        masks = [] if self.cross_mask is None else [self.cross_mask]
-        _move([slots, self.visible, self.lengths, *self.cross, *masks], sentences)
+        _move([slots, self.visible, self.lengths, *self.cross], sentences)
+        if self.cross_mask is not None:
+            _move([self.cross_mask], sentences)
         self.slots = self.slots[:, :count]
         self.visible, self.lengths = self.visible[:count], self.lengths[:count]
         self.cross = [tensor[:count] for tensor in self.cross]
@@ -255,7 +258,9 @@ class StateInTurn:
     def keep(self, sentences: Sequence[int]) -> None:
         """The new sentence i is the old sentences[i]; all others are done."""
         count, slots = len(sentences), self.slots[:, :, : max(self.lengths)].transpose(0, 1)
-        _move([slots, *self.cross, *([] if self.cross_mask is None else [self.cross_mask])], sentences)
+        _move([slots, *self.cross], sentences)
+        if self.cross_mask is not None:
+            _move([self.cross_mask], sentences)
         self.slots, self.lengths = self.slots[:, :count], [self.lengths[place] for place in sentences]
         self.cross = [tensor[:count] for tensor in self.cross]
         if self.cross_mask is not None:
