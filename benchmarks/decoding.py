@@ -36,6 +36,7 @@ from knnmt.corpus.lines import read_lines
 from knnmt.engine.precision import cpu_name
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import load_tokenizer
+from knnmt.native import fitting_builds
 
 MODEL = MODELS_DIRECTORY / "de-en"
 SYSTEMS = ["knnmt", "knnmt-int8", "transformers", "ctranslate2", "ctranslate2-int8"]
@@ -262,6 +263,10 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.serve, arguments.threads, arguments.model, arguments.ct2, arguments.target_tokens)
         return
+    fitting = fitting_builds()
+    for build in (name.partition(":")[2] for name in arguments.systems):
+        if build and build not in fitting:
+            parser.error(f"this CPU does not run the build {build}; it runs {', '.join(fitting)}")
     beside = f", beside {arguments.busy} busy processes" if arguments.busy else ""
     print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds{beside}\n")
     for name in arguments.made_up or ["de-en"]:
