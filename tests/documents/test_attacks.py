@@ -16,8 +16,10 @@ from knnmt.documents.html_pages import HtmlPage
 from knnmt.documents.json_strings import JsonStrings
 from knnmt.documents.markdown import MarkdownPage
 from knnmt.documents.opening import open_document
+from knnmt.documents.po import PoDocument
 from knnmt.documents.properties import Properties
 from knnmt.documents.subtitles import Subtitles
+from knnmt.documents.translating import to_translate
 from knnmt.documents.yaml_strings import YamlStrings
 from knnmt.errors import InputError, MalformedDocumentError, MissingDependencyError
 
@@ -125,6 +127,33 @@ def test_a_page_of_beginnings_is_read_once(text: str) -> None:
     assert document.with_targets({}).data == text.encode()
     shout_document(document)
     assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "translated"),
+    [
+        (f"am{'_' * 60} (Datum)", True),
+        (f"am{'_' * 60}", False),
+        ("am___", False),
+        ("am_", True),
+        ("_am", True),
+        ("anzeige.titel_lang", False),
+        ("anzeige..titel", True),
+        ("a_b.c-d", False),
+        ("a._b", False),
+        ("a_.b", True),
+        ("Anzeige_Titel", True),
+        (" name@example.org ", False),
+        ("@@example.org", False),
+        ("@example.org", True),
+        ("name@example", True),
+        ("https://example.org/x?y", False),
+        ("https:// example.org", True),
+    ],
+)
+def test_addresses_and_identifiers_are_not_translated(text: str, translated: bool) -> None:
+    document = PoDocument(f'msgid "{text}"\nmsgstr ""\n'.encode(), "x.po")
+    assert bool(to_translate(document)) == translated
 
 
 def test_cues_and_notes_that_do_not_end_are_read_once() -> None:

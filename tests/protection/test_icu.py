@@ -77,3 +77,10 @@ def test_tabs_breaks_and_placeholders_alone_are_no_leaves() -> None:
     layout = layout_of(with_tags("%s: {0}\tName\t<p>Ein Satz.<br/>Noch einer.</p>\t12"))
     assert [written(leaf) for leaf in layout.leaves] == ["Name", "Ein Satz.", "Noch einer.", "12"]
     assert written(layout.filled([("a",), ("b",), ("c",), ("d",)])) == "%s: {0}\ta\t<p>b<br/>c</p>\td"
+
+
+def test_texts_that_cannot_be_parsed_with_stand_ins_for_their_codes() -> None:
+    many = with_tags("<b>" * 70_000 + PLURAL, "xml")
+    assert written(layout_of(many).filled(layout_of(many).leaves)) == "<b>" * 70_000 + PLURAL
+    private = with_tags(f"<b>{PLURAL}</b> \U00100000", "xml")
+    assert written(layout_of(private).filled(layout_of(private).leaves)) == f"<b>{PLURAL}</b> \U00100000"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from knnmt.protection.marked import Code, Marked, Role, written
 from knnmt.protection.placing import Placed, arrange, proportional
 
+DEEP = 3_000
 TEXT = "one two, three four (five)"
 UNITS = [(0, 3), (4, 7), (7, 8), (9, 14), (15, 19), (20, 21), (21, 25), (25, 26)]
 
@@ -117,3 +118,13 @@ def test_a_pair_around_words_that_finds_none_is_told() -> None:
 def test_proportional_alignment() -> None:
     assert proportional(2, 4).tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]
     assert np.allclose(proportional(3, 2).sum(1), 2 / 3)
+
+
+def test_codes_may_be_nested_more_deeply_than_python_allows_calls() -> None:
+    opening = [Placed(Code(f"<{number}>", Role.OPENING, number), 0) for number in range(DEEP)]
+    closing = [Placed(Code(f"</{number}>", Role.CLOSING, number), 1) for number in reversed(range(DEEP))]
+    arranged = arrange("word", [(0, 4)], [*opening, *closing], proportional(1, 1))
+    assert arranged.whole
+    assert arranged.marked == (*(each.code for each in opening), "word", *(each.code for each in closing))
+    unopened = arrange("word", [(0, 4)], closing, proportional(1, 1))
+    assert unopened.marked == ("word", *(each.code for each in closing))

@@ -120,6 +120,14 @@ class Searched(str):
         type(self).times += 1
         return super().find(*asked)
 
+    def index(self, *asked: Any) -> int:
+        type(self).times += 1
+        return super().index(*asked)
+
+    def rfind(self, *asked: Any) -> int:
+        type(self).times += 1
+        return super().rfind(*asked)
+
 
 def test_an_end_that_is_missing_is_looked_for_once() -> None:
     """Else a text of nothing but beginnings would take a time that is the square of its length."""

@@ -17,7 +17,9 @@ from knnmt.protection.tags import Tags, with_tags
 _MAX_CODES = 1000
 WINDOW = 256  # units that are translated and saved together
 _HALF = re.compile(r"[\ud800-\udfff]")
-_ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
+_ADDRESS = re.compile(
+    r"\s*+(?:[a-z]++://\S++|\S[^\s@]*+@\S[^\s.]*+\.\S++|[a-z0-9]++[._][a-z0-9_-]++(?:\.[a-z0-9_-]++)*)\s*+"
+)  # or an identifier
 
 
 class Translated(Protocol):

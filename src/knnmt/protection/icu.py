@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _HEAD = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,\s*(?:offset\s*:\s*\d+\s*)?")
-_KEY = re.compile(r"\s*(?:=\d+|[\w.-]+)\s*\{")
-_END = re.compile(r"\s*\}")
+_SPACE = re.compile(r"\s*+")
+_KEY = re.compile(r"(=\d++|(?<![\w.-])[\w.-]++)\s*+\{")
 _MAX_DEPTH = 20
 
 
@@ -90,9 +90,8 @@ def _message(text: str, place: int, plural: bool, depth: int) -> tuple[Message, 
     while place < len(text):
         letter = text[place]
         special: Quoted | Choice | None = None
-        if letter == "'" and text[place + 1 : place + 2] in ("{", "}") and "'" in text[place + 2 :]:
-            special = Quoted(text[place : text.index("'", place + 2) + 1])
-            after = place + len(special.raw)
+        if letter == "'" and text[place + 1 : place + 2] in ("{", "}") and (end := text.find("'", place + 2)) > 0:
+            special, after = Quoted(text[place : end + 1]), end + 1
         elif letter == "#" and plural and not simple:
             special, after = Quoted("#", number=True), place + 1
         elif letter == "{" and (head := _HEAD.match(text, place)):
@@ -114,13 +113,21 @@ def _choice(text: str, head: re.Match[str], depth: int) -> tuple[Choice, int]:
     branches: list[Branch] = []
     place = head.end()
     plural = head[2] != "select"
-    while key := _KEY.match(text, place):
-        message, place = _message(text, key.end(), plural, depth + 1)
-        if text[place : place + 1] != "}":
+    start = _after_space(text, place)
+    while key := _KEY.match(text, start):
+        before = text[place : key.end()]
+        message, end = _message(text, key.end(), plural, depth + 1)
+        if text[end : end + 1] != "}":
             raise _NotAMessageError
-        place += 1
-        branches.append(Branch(key.group(), message, key.group().strip(" \t\n{") in ("one", "=1")))
-    end = _END.match(text, place)
-    if not branches or end is None:
+        branches.append(Branch(before, message, key[1] in ("one", "=1")))
+        place = end + 1
+        start = _after_space(text, place)
+    if not branches or text[start : start + 1] != "}":
         raise _NotAMessageError
-    return Choice(head[1], head.group(), tuple(branches), end.group()), end.end()
+    return Choice(head[1], head.group(), tuple(branches), text[place : start + 1]), start + 1
+
+
+def _after_space(text: str, place: int) -> int:
+    """The next place that has no white space."""
+    found = _SPACE.match(text, place)
+    return place if found is None else found.end()

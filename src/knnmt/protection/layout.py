@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from knnmt.protection.icu import Choice, Message, Quoted, parsed
-from knnmt.protection.marked import Code, Marked, joined_strings
+from knnmt.protection.marked import Code, Marked, joined_strings, read
 from knnmt.protection.placeholders import Kind, find
 from knnmt.protection.tags import breaks_line
 
 _CODES = 0x10_0000  # private characters that stand for codes while a message is parsed
+_MAX_CODES = 0xFFFF
 _NUMBERS = ("5", "7", "8", "9", "6")  # numbers that may replace the number of a plural
 _SINGULAR = ("1", "11", "21")
 
@@ -52,9 +53,11 @@ def layout_of(text: Marked) -> Layout:
     """The layout of a text."""
     layout = Layout()
     codes = [part for part in text if isinstance(part, Code)]
-    numbers = iter(range(_CODES, _CODES + len(codes)))
-    lifted = "".join(part if isinstance(part, str) else chr(next(numbers)) for part in text)
-    message = parsed(lifted) if "," in lifted and len(codes) < 0xFFFF else None
+    words = read(tuple(part for part in text if isinstance(part, str)))
+    message = None
+    if "," in words and len(codes) < _MAX_CODES and max(words) < chr(_CODES):
+        numbers = iter(range(_CODES, _CODES + len(codes)))
+        message = parsed("".join(part if isinstance(part, str) else chr(next(numbers)) for part in text))
     layout.template = _cut(text, layout) if message is None else _of_message(message, codes, layout, singular=False)
     return layout
 

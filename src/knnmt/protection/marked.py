@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 
 
 class Role(Enum):
@@ -42,11 +43,11 @@ def written(text: Marked) -> str:
 def joined_strings(parts: Sequence[str | Code]) -> Marked:
     """The parts without empty strings; consecutive strings are joined."""
     found: list[str | Code] = []
-    for part in parts:
-        if isinstance(part, str) and found and isinstance(found[-1], str):
-            found[-1] += part
-        elif part:
-            found.append(part)
+    for is_text, group in groupby(parts, key=lambda part: isinstance(part, str)):
+        if not is_text:
+            found += group
+        elif text := "".join(map(str, group)):
+            found.append(text)
     return tuple(found)
 
 

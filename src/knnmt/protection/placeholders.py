@@ -42,14 +42,14 @@ _ARGUMENT = r"[\w.\[\]$@-]*(?:![rsa])?(?:[:,][^{}\n]*)?"
 _EXACT = "|".join(
     [
         r"(?:(?i:https?|ftps?|file|ssh|git|wss?))://[^\s<>\"'»“”]+|(?:www\.|mailto:)[^\s<>\"'»“”]+",
-        r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+        r"[\w.+-]{1,64}@[\w-]++(?:\.[\w-]++)+",  # an address has no more before @ (RFC 5321)
         r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%]\{[^{}\n]*\}|\$\([\w.]+\)",
         r"'[{}]+'|''(?=\{)|(?<=\})''",
         rf"\{{{_ARGUMENT}\}}",
-        r"%\([^()\s]+\)[#0+ -]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]",
+        r"%\([^()\s]+\)[#0+ -]*+\d*+(?:\.\d++)?[diouxXeEfFgGcrsa]",
         r"%%",
         r"%[A-Z_][A-Z0-9_]+%",
-        r"%(?:\d+\$)?[#0+',-]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@]",
+        r"%(?:\d++\$)?[#0+',-]*+(?:\d++|\*)?(?:\.(?:\d++|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@]",
         r"%L?\d{1,2}",
         r"\$[A-Za-z_]\w*",
         r"\[X\d+X\]",
@@ -86,14 +86,19 @@ def find(text: str, also: Collection[str] = ()) -> list[Found]:
 
 def joined_exact(found: Iterable[Found]) -> list[Found]:
     """Placeholders, joined if they touch each other, and numbers; signs may move."""
-    joined: list[Found] = []
+    groups: list[list[Found]] = []
+    last: Found | None = None
     for each in found:
-        last = joined[-1] if joined else None
         if last is not None and each.kind is last.kind is Kind.EXACT and last.end == each.start:
-            joined[-1] = Found(last.start, each.end, last.text + each.text, Kind.EXACT)
+            groups[-1].append(each)
         elif each.kind is not Kind.SIGN:
-            joined.append(each)
-    return joined
+            groups.append([each])
+        else:
+            continue
+        last = each
+    return [
+        Found(group[0].start, group[-1].end, "".join(each.text for each in group), group[0].kind) for group in groups
+    ]
 
 
 def _found(text: str, start: int, end: int) -> Iterator[Found]:
@@ -118,9 +123,12 @@ def _without_punctuation(found: str) -> str:
     address = "://" in found[:8] or "@" in found or found.startswith(("www.", "mailto:", "/", "~", ".", "\\\\"))
     if not address and found[1:3] != ":\\":
         return found
-    while found and (found[-1] in _TRAILING or (found[-1] == ")" and found.count(")") > found.count("("))):
-        found = found[:-1]
-    return found
+    end = len(found)
+    unopened = found.count(")") - found.count("(")
+    while end and (found[end - 1] in _TRAILING or (found[end - 1] == ")" and unopened > 0)):
+        end -= 1
+        unopened -= found[end] == ")"
+    return found[:end]
 
 
 def runs(number: str) -> list[str]:
@@ -151,11 +159,12 @@ class Needs:
     @classmethod
     def of(cls, found: Collection[Found]) -> Needs:
         """The needs of these parts."""
+        single = set(found)
         return cls(
             Counter(each.text for each in found if each.kind is Kind.EXACT),
             Counter(run for each in found if each.kind is Kind.NUMBER for run in runs(each.text)),
             Counter(each.text for each in found if each.kind is Kind.SIGN),
-            Counter(each.text for each in joined_exact(found) if each not in found),
+            Counter(each.text for each in joined_exact(found) if each not in single),
         )
 
     def __bool__(self) -> bool:

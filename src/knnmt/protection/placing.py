@@ -8,7 +8,7 @@ that preceded it in the source.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -70,7 +70,7 @@ def arrange(text: str, units: Sequence[tuple[int, int]], codes: Sequence[Placed]
     """
     weights = alignment.sum(1)
     shares = alignment / np.maximum(weights, 1e-9)[:, None]
-    placing = _Placing(shares, [(text[:start])[-1:].isspace() for start, _ in units])
+    placing = _Placing(shares, [text[max(0, start - 1) : start].isspace() for start, _ in units])
     root = _tree(codes, alignment.shape[1])
     placing.place(root.children, 0, len(units))
     return Arrangement(_written(text, units, placing.emit(root.children, 0, len(units))), placing.whole)
@@ -89,7 +89,7 @@ def proportional(units: int, tokens: int) -> Alignment:
 def _tree(codes: Sequence[Placed], tokens: int) -> _Node:
     """The nesting of the codes. A pair that is cut by the end of the segment reaches that end."""
     root = _Node(0, tokens)
-    numbers = [(placed.code.role, placed.code.pair) for placed in codes]
+    opened = {placed.code.pair for placed in codes if placed.code.role is Role.OPENING}
     open_ = [root]
     for placed in codes:
         role, pair = placed.code.role, placed.code.pair
@@ -97,7 +97,7 @@ def _tree(codes: Sequence[Placed], tokens: int) -> _Node:
             node = _Node(placed.token, tokens, opening=placed)
             open_[-1].children.append(node)
             open_.append(node)
-        elif role is Role.CLOSING and pair is not None and (Role.OPENING, pair) in numbers:
+        elif role is Role.CLOSING and pair is not None and pair in opened:
             while len(open_) > 1:
                 node = open_.pop()
                 if node.opening is not None and node.opening.code.pair == pair:
@@ -122,17 +122,24 @@ class _Placing:
 
     def place(self, nodes: list[_Node], low: int, high: int) -> None:
         """Put nodes around units between low and high, and their inner nodes inside them."""
+        waiting = [(nodes, low, high)]
+        while waiting:  # not recursive: codes may be nested more deeply than Python allows calls
+            ranges = self._place_level(*waiting.pop())
+            waiting += [(node.children, node.first, node.last) for node in ranges]
+
+    def _place_level(self, nodes: list[_Node], low: int, high: int) -> list[_Node]:
+        """Put nodes around units, without their inner nodes. Returns the nodes that can have some."""
         ranges = [node for node in nodes if node.alone is None]
         free = [True] * (high - low)
         for node in sorted(ranges, key=lambda each: -self._gain(each, low, high).clip(min=0).sum()):
             node.first, node.last = self._range(node, low, high, free)
             for unit in range(node.first, node.last):
                 free[unit - low] = False
+        inside = {gap for node in ranges for gap in range(node.first + 1, node.last)}
         for node in nodes:
             if node.alone is not None:
-                node.first = node.last = self._gap(node, low, high, ranges)
-        for node in ranges:
-            self.place(node.children, node.first, node.last)
+                node.first = node.last = self._gap(node, low, high, inside)
+        return ranges
 
     def _gain(self, node: _Node, low: int, high: int) -> Alignment:
         gain: Alignment = self._shares[low:high, node.start : node.end].sum(1) - _EVEN
@@ -159,7 +166,7 @@ class _Placing:
                 found = nearest, nearest + 1
             self.whole &= bool(allowed)
         if found is None:  # around nothing
-            gap = self._gap(node, low, high, [])
+            gap = self._gap(node, low, high, frozenset())
             while low < gap < high and not free[gap - low] and not free[gap - 1 - low]:
                 gap += 1
             return gap, gap
@@ -179,11 +186,14 @@ class _Placing:
         count = max(range(len(sums)), key=lambda units: sums[units])
         return (low, low + count) if node.closing is not None else (high - count, high)
 
-    def _gap(self, node: _Node, low: int, high: int, ranges: Sequence[_Node]) -> int:
-        """The place between units, outside of ranges, that best keeps what preceded it in the source before it."""
+    def _gap(self, node: _Node, low: int, high: int, inside: Collection[int]) -> int:
+        """The place between units that best keeps what preceded it in the source before it.
+
+        inside: the places inside of pairs, which are not allowed
+        """
         before = self._shares[low:high, : node.start].sum(1) - self._shares[low:high, node.start :].sum(1)
         sums = [0.0, *accumulate(float(each) for each in before)]
-        places = [gap for gap in range(low, high + 1) if not any(each.first < gap < each.last for each in ranges)]
+        places = [gap for gap in range(low, high + 1) if gap not in inside]
         if node.alone is not None and node.alone.blank:
             places = [gap for gap in places if low < gap < high and self._spaced[gap]] or places
         return max(places, key=lambda gap: sums[gap - low])
@@ -191,14 +201,29 @@ class _Placing:
     def emit(self, nodes: Sequence[_Node], low: int, high: int) -> list[int | Placed]:
         """Units, by their numbers, and codes."""
         found: list[int | Placed] = []
-        unit = low
-        # At the same place, nodes that hold units come after nodes that hold none.
-        for node in sorted(nodes, key=lambda each: (each.first, each.last > each.first)):
-            found.extend(range(unit, node.first))
-            inside = [node.alone] if node.alone is not None else self.emit(node.children, node.first, node.last)
-            found += [each for each in (node.opening, *inside, node.closing) if each is not None]
-            unit = max(unit, node.last)
-        return [*found, *range(unit, high)]
+        waiting: list[Placed | range | _Node] = [*reversed(list(_level(nodes, low, high)))]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, Placed):
+                found.append(part)
+            elif isinstance(part, range):
+                found += part
+            else:
+                inside = [part.alone] if part.alone is not None else _level(part.children, part.first, part.last)
+                parts = [each for each in (part.opening, *inside, part.closing) if each is not None]
+                waiting += reversed(parts)
+        return found
+
+
+def _level(nodes: Sequence[_Node], low: int, high: int) -> Iterator[range | _Node]:
+    """Nodes in the order of their places, and the units between them."""
+    unit = low
+    # At the same place, nodes that hold units come after nodes that hold none.
+    for node in sorted(nodes, key=lambda each: (each.first, each.last > each.first)):
+        yield range(unit, node.first)
+        yield node
+        unit = max(unit, node.last)
+    yield range(unit, high)
 
 
 def _written(text: str, units: Sequence[tuple[int, int]], arranged: Sequence[int | Placed]) -> Marked:

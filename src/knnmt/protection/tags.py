@@ -8,6 +8,7 @@ is text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -38,19 +39,29 @@ _HALVES = {"bpt": Role.OPENING, "ept": Role.CLOSING, "bx": Role.OPENING, "ex": R
 _HALVES |= {"sc": Role.OPENING, "ec": Role.CLOSING}
 _EXCHANGE = _WHOLE | _HALVES.keys() | {"g", "x", "mrk", "pc", "hi", "cp"}
 
-_ATTRIBUTES = r"(?:\s+[\w:.-]+(?:\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`/]+))?)*"
-_NAMED = rf"(?P<slash{{0}}>/?)(?P<name{{0}}>[A-Za-z][\w:.-]*)(?P<attributes{{0}}>{_ATTRIBUTES})\s*(?P<self{{0}}>/?)"
+
+def _named(number: int, value: str) -> str:
+    """The pattern of what is inside a tag. number: for the names of its groups; value: the pattern of a value"""
+    attributes = rf"(?:\s+[\w:.-]+(?:\s*=\s*(?:{value}))?)*"
+    name = rf"(?P<slash{number}>/?)(?P<name{number}>[A-Za-z][\w:.-]*)"
+    return rf"{name}(?P<attributes{number}>{attributes})\s*(?P<self{number}>/?)"
+
+
+# A value contains no beginning of a tag, so that every tag is read once, however many begin and do not end.
+_VALUE = r"""\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`/]+"""
+_ESCAPED_VALUE = r"""\"(?:[^\"<>&]++|&(?!lt;))*\"|'(?:[^'<>&]++|&(?!lt;))*'|(?:[^\s\"'<>=`/&]++|&(?!lt;))+"""
 _TAG = re.compile(
     "|".join(
         [
             r"(?P<comment><!--|<!(?i:doctype)\b[^<>]*>|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>)",
-            f"<{_NAMED.replace('{0}', '1')}>",
-            f"&lt;{_NAMED.replace('{0}', '2')}&gt;",
+            f"<{_named(1, _VALUE)}>",
+            f"&lt;{_named(2, _ESCAPED_VALUE)}&gt;",
         ]
     ),
     re.DOTALL,
 )
 _COMMENT = "<!--"
+_CLOSING = re.compile(r"(</|&lt;/)([A-Za-z][\w:.-]*+)\s*+(?:>|&gt;)")
 _KEYS = [re.compile(rf"""\b(?:{names})\s*=\s*["']([^"']*)["']""") for names in ("rid|startRef|i", "id")]
 _LINE_BREAK = re.compile(r"""\b(?:ctype|type|equiv)\s*=\s*["'](?:x-)?(?:html-)?(?:lb|br|fmt:lb)\b""")
 _STAYS = re.compile(r"""\btranslate\s*=\s*["']?no\b""", re.IGNORECASE)
@@ -106,17 +117,18 @@ def is_formatting(code: Code) -> bool:
 
 def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_Tag]:
     place = 0
-    unclosed: set[str] = set()  # names are searched for once: if no end follows, none follows later
+    closings: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for closing in _CLOSING.finditer(text):
+        closings.setdefault((closing[1], closing[2].lower()), []).append(closing.span())
+    last_comment = text.rfind("-->")
     while match := _TAG.search(text, place):
         start, end = match.span()
         place = end
         if match["comment"]:
             if match.group() == _COMMENT:
-                closed = -1 if _COMMENT in unclosed else text.find("-->", end)
-                if closed < 0:
-                    unclosed.add(_COMMENT)
+                if last_comment < end:
                     continue
-                place = end = closed + len("-->")
+                place = end = text.index("-->", end) + len("-->")
             yield _Tag(start, end, text[start:end], Role.ALONE, ("", ""), sure=True)
             continue
         way = "1" if match["name1"] else "2"
@@ -127,17 +139,13 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
         if not closes and not alone:
             # The content of such an element is code. If any element is empty, its two tags are one code.
             is_whole = name in whole_elements or _STAYS.search(attributes) is not None
-            inner = "(.*?)" if is_whole else "()"
-            slash = "</" if way == "1" else "&lt;/"
-            closing = re.compile(rf"{inner}{slash}{re.escape(name)}\s*(?:>|&gt;)", re.IGNORECASE | re.DOTALL)
-            if f"{slash}{name}" in unclosed:
-                pass
-            elif whole := closing.match(text, end):
-                place = end = whole.end()
-                shown = whole[1] if [whole[1]] == [each.text for each in find(whole[1])] else ""
+            same = closings.get(("</" if way == "1" else "&lt;/", name), [])
+            following = bisect_left(same, (end, end))
+            if following < len(same) and (is_whole or same[following][0] == end):
+                inner = text[end : same[following][0]]
+                place = end = same[following][1]
+                shown = inner if [inner] == [each.text for each in find(inner)] else ""
                 alone = sure = True
-            elif is_whole:
-                unclosed.add(f"{slash}{name}")
         role = Role.CLOSING if closes else Role.ALONE if alone or name in _VOID else Role.OPENING
         key = name, ""
         if role is Role.ALONE and name in _HALVES:
