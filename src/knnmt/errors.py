@@ -26,17 +26,18 @@
     └── ClusterError            a cluster could not be reached, or its workers ended
 
     KnnmtWarning (a UserWarning)
-    ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
-    ├── CutTranslationWarning   a translation reached the maximum length before it ended
+    ├── TextWarning             about one translation; `Translation.warnings` has it, too
+    │   ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
+    │   ├── CutTranslationWarning   a translation reached the maximum length before it ended
+    │   ├── NoTranslationWarning    one of several texts has no translation
+    │   ├── InPiecesWarning         a text was translated piece by piece between its codes
+    │   ├── SourceKeptWarning       a text, or a piece of it, was not translated, because its codes would be lost
+    │   ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
+    │   ├── MatchWarning            the target of an exact match has other placeholders than the text
+    │   └── ShardWarning            a shard did not answer and was left out
     ├── IgnoredSettingWarning   a setting of a checkpoint, or KNNMT_NATIVE, is not supported and was ignored
-    ├── NoTranslationWarning    one of several texts has no translation
     ├── OldBuildWarning         the compiled code belongs to other sources and is not used
     ├── SlowSearchWarning       a large store is searched without an index
-    ├── InPiecesWarning         a text was translated piece by piece between its codes
-    ├── SourceKeptWarning       a text, or a piece of it, was not translated, because its codes would be lost
-    ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
-    ├── MatchWarning            the target of an exact match has other placeholders than the text
-    ├── ShardWarning            a shard did not answer and was left out
     └── LanguageWarning         text seems to be in another language than stated
 
 A message says what was expected, what was found, where, and what to do.
@@ -171,15 +172,19 @@ class KnnmtWarning(UserWarning):
     """Root of all warnings."""
 
 
-class LongSegmentWarning(KnnmtWarning):
+class TextWarning(KnnmtWarning):
+    """A warning about one translation. `Translation.warnings` has it, too."""
+
+
+class LongSegmentWarning(TextWarning):
     """A segment was too long for the model and was translated in parts."""
 
 
-class CutTranslationWarning(KnnmtWarning):
+class CutTranslationWarning(TextWarning):
     """A translation reached the maximum length before it ended."""
 
 
-class ShardWarning(KnnmtWarning):
+class ShardWarning(TextWarning):
     """A shard did not answer and was left out."""
 
 
@@ -187,23 +192,23 @@ class LanguageWarning(KnnmtWarning):
     """Text seems to be in another language than stated."""
 
 
-class NoTranslationWarning(KnnmtWarning):
+class NoTranslationWarning(TextWarning):
     """One of several texts has no translation."""
 
 
-class InPiecesWarning(KnnmtWarning):
+class InPiecesWarning(TextWarning):
     """A text was translated piece by piece between its codes, because a translation of the whole text lost them."""
 
 
-class SourceKeptWarning(KnnmtWarning):
+class SourceKeptWarning(TextWarning):
     """A text, or a piece of it, was not translated, because every translation lost placeholders or numbers."""
 
 
-class TermWarning(KnnmtWarning):
+class TermWarning(TextWarning):
     """A term of a glossary is missing in a translation, or contradicts another."""
 
 
-class MatchWarning(KnnmtWarning):
+class MatchWarning(TextWarning):
     """An exact match was used whose target has other placeholders than the text."""
 
 

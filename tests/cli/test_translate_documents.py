@@ -35,6 +35,51 @@ def test_a_catalog_comes_back_with_what_was_missing(tmp_path: Path) -> None:
     assert (printed.returncode, printed.stdout.decode()) == (0, DONE.format("en"))
 
 
+GLOSSARY = "Morgen\tmorning\nMorgen\tdawn\n"  # which contradicts itself: a warning, whatever the model says
+
+
+def test_a_warning_is_printed_once_and_names_its_unit(tmp_path: Path) -> None:
+    catalog, glossary = tmp_path / "app.po", tmp_path / "terms.tsv"
+    catalog.write_text(CATALOG.format("en"))
+    glossary.write_text(GLOSSARY)
+    said = knnmt("translate", catalog, "-o", tmp_path / "o.po", "--glossary", glossary).stderr.decode()
+    assert said.count("the glossary has 'morning' and 'dawn' for 'Morgen'") == 1
+    assert f"knnmt: warning: {catalog}, line 4: " in said
+
+
+def test_the_rows_of_documents_are_printed_and_the_documents_written(tmp_path: Path) -> None:
+    given, out, glossary = tmp_path / "in", tmp_path / "out", tmp_path / "terms.tsv"
+    given.mkdir()
+    (given / "a.json").write_text('{"gruß": "Guten\\tMorgen!"}', encoding="utf-8")
+    (given / "b.po").write_text(CATALOG.format("en") + '\nmsgid "5"\nmsgstr ""\n')
+    glossary.write_text(GLOSSARY)
+    command = ("translate", given, "--output-dir", out, "--glossary", glossary)
+    done = knnmt(*command, "--review")
+    assert done.returncode == 0
+    head, *rows = [line.split("\t") for line in done.stdout.decode().splitlines()]
+    assert head == ["kind", "match", "coverage", "certainty", "warnings", "document", "unit", "source", "text"]
+    assert [row[:4] + row[5:8] for row in rows] == [
+        ["model alone", "-", "-", "-", str(given / "a.json"), "gruß", "Guten⇥Morgen!"],
+        ["model alone", "-", "-", "-", str(given / "b.po"), "line 4", "Guten Morgen!"],
+        ["copied", "-", "-", "-", str(given / "b.po"), "line 10", "5"],
+        ["finished", "-", "-", "-", str(given / "b.po"), "line 7", "Ja."],
+    ]
+    assert "the glossary has 'morning' and 'dawn'" in rows[1][4]
+    assert b"dawn" not in done.stderr
+    assert "1 unit translated, marked for review, 1 without words copied, 1 unchanged" in done.stderr.decode()
+    objects = [json.loads(line) for line in knnmt(*command, "--jsonl").stdout.decode().splitlines()]
+    assert [(each["document"], each["unit"]) for each in objects] == [(row[5], row[6]) for row in rows]
+    assert objects[1]["warnings"][0]["kind"] == "TermWarning"
+    assert objects[3] == {
+        "document": str(given / "b.po"),
+        "unit": "line 7",
+        "state": "finished",
+        "kind": None,
+        "source": "Ja.",
+        "text": "Yep.",
+    }
+
+
 def test_a_directory_goes_to_another_with_texts_and_a_failing_unit(tmp_path: Path) -> None:
     given, out = tmp_path / "in", tmp_path / "out"
     (given / "sub").mkdir(parents=True)
@@ -74,7 +119,9 @@ def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) 
     for arguments, says in (
         ([catalog, catalog], "several documents need --output-dir"),
         ([tmp_path], "several documents need --output-dir"),
-        ([catalog, "--jsonl", "--scores"], "--scores, --jsonl: only for lines of text"),
+        ([catalog, "--scores", "--n-best", "2"], "--n-best, --scores: only for lines of text"),
+        ([catalog, "--review"], "--review prints rows on standard output, where the document would go, too"),
+        ([catalog, "--jsonl"], "--jsonl prints rows on standard output, where the document would go, too"),
         ([catalog, "-o", tmp_path], "found a directory"),
         ([catalog, "-o", "x", "--output-dir", "y"], "found both"),
         ([catalog, catalog, "--output-dir", "y"], "would both be written"),

@@ -22,6 +22,7 @@ from knnmt.documents.markdown import MarkdownPage
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
 from knnmt.documents.qt import QtCatalog
+from knnmt.documents.review import Draft, MemorySegment, Provenance, UnitWarning
 from knnmt.documents.subtitles import Subtitles
 from knnmt.documents.translating import translate_document
 from knnmt.documents.xliff import open_xliff
@@ -129,7 +130,7 @@ def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:
     with left.open("ab") as file:
         file.write(b'["line 999", ["cut')  # as a kill in the middle of a line leaves it
     with Kept(place, "this") as kept:
-        assert len(kept.targets) == 256
+        assert len(kept.drafts) == 256
         resumed = translate_document(document, count, kept)
         assert json.loads(left.read_bytes().splitlines()[-1])[0] != "line 999"
     assert asked == [256, 256, 256, 88]
@@ -146,15 +147,17 @@ def test_what_is_kept_goes_through_no_link(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_of_something_else_is_not_taken(tmp_path: Path) -> None:
-    code = Code("<b>", shown="b")
+    match = MemorySegment("Quelle", "source", "a.tmx#1", 96)
+    about = Provenance("repaired match", match, 0.5, 90, (UnitWarning("MatchWarning", "look"),))
+    draft = Draft(("text", Code("<b>", shown="b")), about)
     with suppress(RuntimeError), Kept(tmp_path / "a", "one") as kept:
-        kept.add({"x": ("text", code)})
+        kept.add({"x": draft})
         raise RuntimeError
     with suppress(RuntimeError), Kept(tmp_path / "a", "one") as kept:
-        assert kept.targets == {"x": ("text", code)}
+        assert kept.drafts == {"x": draft}
         raise RuntimeError
     with Kept(tmp_path / "a", "other") as kept:
-        assert kept.targets == {}
+        assert kept.drafts == {}
 
 
 def test_the_direction_is_the_file_s_and_the_model_s() -> None:

@@ -200,6 +200,7 @@ TABLE: dict[str, Route] = {
         by="body",
     ),
     "GET /v1/documents/{document}": Route("translate", thing="document"),
+    "GET /v1/documents/{document}/units": Route("translate", thing="document"),
     "GET /v1/documents/{document}/content": Route("translate", thing="document"),
     "DELETE /v1/documents/{document}": Route("translate", thing="document"),
     "GET /health": Route(None, by=""),

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from conftest import StartService
 from knnmt.service.access import new_key
-from knnmt.service.answer_shapes import DocumentAnswer
+from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.config import Limits
 from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
@@ -52,6 +52,26 @@ def test_a_document_is_translated_and_taken_once(client: TestClient) -> None:
     assert taken.headers["content-type"] == "application/octet-stream"
     assert taken.headers["content-disposition"] == "attachment; filename*=UTF-8''app%20%C3%BC.po"
     assert client.get(f"{sent.headers['location']}/content").status_code == 404
+
+
+def test_the_units_of_a_document_come_in_the_order_of_review(client: TestClient) -> None:
+    texts = {"a": "100", "b": "Satz 3 ja ja ja", "c": "Satz 3 ja ja nein"}
+    sent = client.post("/v1/documents", params={"name": "a.json"}, content=json.dumps(texts).encode())
+    place = f"{sent.headers['location']}/units"
+    done(client, sent)
+    answer = client.get(place).json()
+    UnitsAnswer.model_validate(answer)
+    rows = answer["units"]
+    assert [(row["unit"], row["state"], row["kind"]) for row in rows] == [
+        ("c", "new", "with memory"),
+        ("b", "new", "exact match"),
+        ("a", "new", None),
+    ]
+    assert (rows[1]["source"], rows[1]["text"], rows[1]["certainty"]) == ("Satz 3 ja ja ja", "line 3 yes yes yes", 100)
+    assert [row["match"]["score"] for row in rows[:2]] == [80, 100]
+    assert client.get(place, params={"first": 1, "limit": 1}).json() == {"units": rows[1:2], "of": 3}
+    client.get(f"{sent.headers['location']}/content")
+    assert client.get(place).status_code == 404
 
 
 def test_the_domain_and_the_glossary_of_a_request_count(client: TestClient) -> None:
@@ -93,6 +113,7 @@ def test_what_is_no_document_fails_and_says_why_without_a_place_on_disk(client: 
     assert str(tmp_path) not in told["message"]
     taken = client.get(f"/v1/documents/{told['id']}/content")
     assert (taken.status_code, taken.json()["code"]) == (422, "failed")
+    assert client.get(f"/v1/documents/{told['id']}/units").json() == taken.json()
 
 
 def test_what_nobody_wants_any_more_is_not_translated(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

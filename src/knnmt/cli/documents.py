@@ -17,6 +17,7 @@ import typer
 from knnmt import timing
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.progress import tally
+from knnmt.cli.review import ReviewOutput
 from knnmt.cli.streams import noticing_loss, unguarded
 from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.visible import visible
@@ -25,13 +26,14 @@ from knnmt.documents.direction import direction_of, languages_of, told_languages
 from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
 from knnmt.documents.opening import document_format, documents_in, open_document
+from knnmt.documents.review import ReviewRow
 from knnmt.documents.translating import Outcome, to_translate, translate_document
 from knnmt.errors import (
     InputError,
     KnnmtError,
     KnnmtWarning,
-    NoTranslationWarning,
     SettingError,
+    TextWarning,
     UntoldLanguagesError,
 )
 from knnmt.protection.tags import Tags
@@ -118,11 +120,13 @@ def translate_documents(
     glossary: Glossary | None,
     retranslate: bool,
     timings: bool,
+    review: ReviewOutput | None,
 ) -> None:
     """Translate every document. End with status 1 if one of several cannot be translated, or a unit failed.
 
     between: the languages to take from documents that hold any number of them
     asked: the languages that the command line names, which take precedence over what documents state
+    review: writes the rows of units
     """
     opened = []  # before the model is loaded, so that unreadable files are reported at once
     for path, place in jobs.places:
@@ -133,7 +137,7 @@ def translate_documents(
     for path, place, document in opened:
         _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
-    warnings.simplefilter("ignore", NoTranslationWarning)  # reported with the unit
+    warnings.simplefilter("ignore", TextWarning)  # reported with the unit
     with timing.record() if timings else nullcontext() as record:
         translator_for = _translators(load, asked, [document for _, _, document in opened])
         ready = []
@@ -164,7 +168,9 @@ def translate_documents(
                     )
                     _require_unchanged(path, place, read)
                     _write(outcome.data, place)
-                _tell(path, place, document, outcome)
+                _tell(path, place, document, outcome, has_rows=review is not None)
+                if review is not None:
+                    review.write(path, outcome.rows)
                 failed = failed or bool(outcome.failures)
     if record is not None:
         print(record.table(), file=sys.stderr)
@@ -252,21 +258,30 @@ def _write(data: bytes, place: Path | None) -> None:
         publish_file(place.resolve(), lambda file: file.write(data))
 
 
-def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome) -> None:
+def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome, has_rows: bool) -> None:
+    """Print what was done. has_rows: whether warnings are in the rows of units"""
     to_look_at = ", marked for review" if document.bilingual and outcome.translated else ""
     where = f"; wrote {place}" if place is not None else ""
-    done = (
-        f"{outcome.translated:,} unit{'s' * (outcome.translated != 1)} translated{to_look_at}, {outcome.kept:,} "
-        f"unchanged"
-    )
+    done = f"{outcome.translated:,} unit{'s' * (outcome.translated != 1)} translated{to_look_at}, "
+    if outcome.copied:
+        done += f"{outcome.copied:,} without words copied, "
+    done += f"{outcome.kept:,} unchanged"
     if outcome.fuzzy:
         done += f", {outcome.fuzzy:,} of them fuzzy (--retranslate takes those)"
     print(f"knnmt: {path}: {done}{where}", file=sys.stderr)
-    least_sure = sorted((sure, name) for name, sure in outcome.certainty.items() if sure < 100)[:_MAX_LEAST_SURE]
-    if least_sure:
-        named = ", ".join(f"{visible(name)} ({sure} %)" for sure, name in least_sure)
-        print(f"knnmt: {path}: least certain: {named}", file=sys.stderr)
-    for name, note in outcome.notes.items():
-        print(f"knnmt: warning: {path}, {name}: {note}", file=sys.stderr)
+    if not has_rows:
+        _tell_what_to_review(path, outcome.rows)
     for name, reason in outcome.failures.items():
         print(f"knnmt: error: {path}, {name}: {reason}. It stays untranslated", file=sys.stderr)
+
+
+def _tell_what_to_review(path: Path, rows: Sequence[ReviewRow]) -> None:
+    unsure = [row for row in rows if row.provenance.certainty is not None and row.provenance.certainty < 100]
+    least_sure = sorted(unsure, key=lambda row: row.provenance.certainty or 0)[:_MAX_LEAST_SURE]
+    if least_sure:
+        named = ", ".join(f"{visible(row.unit)} ({row.provenance.certainty} %)" for row in least_sure)
+        print(f"knnmt: {path}: least certain: {named}", file=sys.stderr)
+    for row in rows:
+        if row.provenance.warnings:
+            messages = "; ".join(each.message for each in row.provenance.warnings)
+            print(f"knnmt: warning: {path}, {row.unit}: {messages}", file=sys.stderr)

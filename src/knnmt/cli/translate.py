@@ -14,6 +14,7 @@ from knnmt.cli.lines import translate_lines
 from knnmt.cli.output import Columns
 from knnmt.cli.panels import DECODING, MEMORY, RESEARCH
 from knnmt.cli.retrieval_options import options_of, takes_retrieval_settings
+from knnmt.cli.review import review_output
 from knnmt.cli.start import load_translator
 from knnmt.config import MatchConfig
 from knnmt.corpus.glossary_files import read_glossary
@@ -107,7 +108,9 @@ def translate(
             help="Print before each translation, separated by tabs: its kind (exact match, repaired match, with "
             "memory, model alone), the match score, the percentage of the source that the memory's segments "
             "cover (if search is by segment), and the percentage of the translation that is likely to need no "
-            "change (if the store was tuned).",
+            "change (if the store was tuned). With documents, which then need --output or --output-dir: print a row "
+            "for each unit, those to look at first above, with these columns and the warnings, document, unit, source "
+            "and text.",
         ),
     ] = False,
     jsonl: Annotated[
@@ -115,7 +118,7 @@ def translate(
         typer.Option(
             "--jsonl",
             help="Print a JSON object for each line: source, text, kind, score, tokens, and whatever else was "
-            "requested.",
+            "requested. With documents, print one for each unit, in the order of --review.",
         ),
     ] = False,
     batch_size: Annotated[
@@ -312,11 +315,12 @@ def translate(
         line_options = {
             "--n-best": n_best > 1,
             "--scores": scores,
-            "--review": review,
-            "--jsonl": jsonl,
+            "--evidence": evidence,
             "--text": bool(texts),
         }
         refuse_options_of_lines(line_options | {"--window": window is not None})
+        rows = review_output(review, jsonl, output is not None or output_directory is not None)
+        taking["match"] = rows is not None and datastore is not None
         translate_documents(
             Jobs.of(files or [], output, output_directory),
             languages_if_known(model, source_language, target_language, datastore),
@@ -328,6 +332,7 @@ def translate(
             terms,
             retranslate,
             timings,
+            rows,
         )
         return
     if retranslate:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from knnmt.documents.review import Draft, Provenance
 from knnmt.errors import InputError
 from knnmt.protection.marked import Code, Marked, Role
+from knnmt.records import as_record
 from knnmt.regular_files import open_descriptor
 
 ENDING = ".translating"
 
 
 class Kept:
-    """Targets by the ids of their units, written as they come.
+    """Drafts by the ids of their units, written as they come.
 
     place: the output document; None, or a path that is not a file, keeps nothing
-    of: what the targets depend on: the source document, the model, its settings. Targets with other dependencies are
+    of: what the drafts depend on: the source document, the model, its settings. Drafts with other dependencies are
         ignored
     """
 
     def __init__(self, place: Path | None, of: str) -> None:
-        self.targets: dict[str, Marked] = {}
+        self.drafts: dict[str, Draft] = {}
         is_file = place is not None and (place.is_file() or not place.exists())
         self._path = place.with_name(place.name + ENDING) if place is not None and is_file else None
         self._of = of
@@ -52,10 +55,13 @@ class Kept:
             if kind is None:
                 self._path.unlink(missing_ok=True)
 
-    def add(self, targets: Mapping[str, Marked]) -> None:
+    def add(self, drafts: Mapping[str, Draft]) -> None:
         """Keep more of them."""
-        self.targets |= targets
-        lines = [json.dumps([name, _as_json(target)], ensure_ascii=False) for name, target in targets.items()]
+        self.drafts |= drafts
+        lines = [
+            json.dumps([name, _as_json(draft.target), asdict(draft.provenance)], ensure_ascii=False)
+            for name, draft in drafts.items()
+        ]
         self._write("".join(f"{line}\n" for line in lines).encode())
 
     def _write(self, data: bytes) -> None:
@@ -75,13 +81,13 @@ class Kept:
         good = len(head)
         for line in data[good:].splitlines(keepends=True):
             try:
-                name, target = json.loads(line)
-                taken = _from_json(target)
+                name, target, provenance = json.loads(line)
+                draft = Draft(_from_json(target), as_record(Provenance, provenance))
             except (ValueError, TypeError, IndexError):
                 break
             if not line.endswith(b"\n"):
                 break
-            self.targets[name] = taken
+            self.drafts[name] = draft
             good += len(line)
         return good
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from knnmt.documents.document import Document, State, Unit
 from knnmt.documents.elements import joined, plain
 from knnmt.documents.kept import Kept
-from knnmt.protection.marked import Code, Marked
+from knnmt.documents.review import Draft, MemorySegment, Provenance, ReviewRow, UnitWarning, review_rows
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import Tags, with_tags
 
 _MAX_CODES = 1000
@@ -32,6 +33,12 @@ class Translated(Protocol):
     @property
     def error(self) -> str | None: ...
     @property
+    def kind(self) -> str | None: ...
+    @property
+    def match(self) -> Any: ...
+    @property
+    def coverage(self) -> Any: ...
+    @property
     def certainty(self) -> int | None: ...
     @property
     def warnings(self) -> Sequence[Any]: ...
@@ -45,20 +52,20 @@ Translate = Callable[[Sequence[Marked], Sequence[str]], Sequence[Translated]]
 class Outcome:
     """A document with the results of its units.
 
+    copied: units without words whose target is their source
     kept: units that were not to be translated
     fuzzy: how many of them need review
     failures: why units stayed untranslated, by id
-    notes: warnings about other units
-    certainty: of the newly translated units, if the store has estimates (`Translation.certainty`)
+    rows: of all units, sorted by what to look at first
     """
 
     data: bytes
     translated: int = 0
+    copied: int = 0
     kept: int = 0
     fuzzy: int = 0
     failures: dict[str, str] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-    certainty: dict[str, int] = field(default_factory=dict)
+    rows: Sequence[ReviewRow] = ()
 
 
 def to_translate(document: Document, retranslate: bool = False) -> list[Unit]:
@@ -80,33 +87,61 @@ def translate_document(
     tags: what counts as a tag in text that the format does not treat as mark-up, such as in a PO catalog
     """
     units = to_translate(document, retranslate)
+    copies = {unit.id: Draft(unit.source) for unit in _without_words(document)}
     fuzzy = 0 if retranslate else sum(unit.translatable and unit.state is State.FUZZY for unit in document.units)
-    outcome = Outcome(b"", kept=len(document.units) - len(units), fuzzy=fuzzy)
-    waiting = [unit for unit in units if unit.id not in kept.targets]
+    outcome = Outcome(b"", fuzzy=fuzzy)
+    waiting = [unit for unit in units if unit.id not in kept.drafts]
     progress(len(units) - len(waiting))
     for window in _windows(waiting, WINDOW):
         fits = [unit for unit in window if not _refusal(unit, outcome)]
         sources = [_with_tags(unit.source, tags) for unit in fits]
         found = translate(sources, [unit.context for unit in fits])
-        done: dict[str, Marked] = {}
+        done: dict[str, Draft] = {}
         for unit, source, translation in zip(fits, sources, found, strict=True):
             if translation.error is not None:
                 outcome.failures[unit.id] = translation.error
             else:
                 target = translation.marked if translation.marked is not None else (translation.text,)
-                done[unit.id] = _without_tags(target, {*source} - {*unit.source})
-                if translation.certainty is not None:
-                    outcome.certainty[unit.id] = translation.certainty
-                if translation.warnings:
-                    outcome.notes[unit.id] = "; ".join(each.message for each in translation.warnings)
+                done[unit.id] = Draft(_without_tags(target, {*source} - {*unit.source}), _provenance(translation))
         kept.add(done)
         progress(len(window))
-    asked = {unit.id for unit in units}
-    written = document.with_targets({name: target for name, target in kept.targets.items() if name in asked})
-    outcome.data = written.data
-    outcome.failures |= written.failures
-    outcome.translated = len(units) - len(outcome.failures)
+    drafts = {unit.id: kept.drafts[unit.id] for unit in units if unit.id in kept.drafts}
+    # In a document with one language, a text without words is its own translation already.
+    result = document.with_targets(_targets(drafts | copies if document.bilingual else drafts))
+    outcome.data = result.data
+    outcome.failures |= result.failures
+    outcome.translated = sum(unit.id not in outcome.failures for unit in units)
+    outcome.copied = sum(name not in outcome.failures for name in copies) if document.bilingual else 0
+    outcome.kept = len(document.units) - len(units) - (len(copies) if document.bilingual else 0)
+    outcome.rows = review_rows(document.units, drafts | copies, outcome.failures)
     return outcome
+
+
+def _without_words(document: Document) -> list[Unit]:
+    """The untranslated units that have nothing to translate: their target is their source."""
+    return [
+        unit
+        for unit in document.units
+        if unit.translatable
+        and unit.state is State.UNTRANSLATED
+        and written(unit.source).strip()
+        and not _has_words(unit.source)
+    ]
+
+
+def _targets(drafts: Mapping[str, Draft]) -> dict[str, Marked]:
+    return {name: draft.target for name, draft in drafts.items()}
+
+
+def _provenance(translation: Translated) -> Provenance:
+    match, coverage = translation.match, translation.coverage
+    return Provenance(
+        translation.kind,
+        None if match is None else MemorySegment(match.source, match.target, match.origin, match.score),
+        None if coverage is None else coverage.covered,
+        translation.certainty,
+        tuple(UnitWarning(each.kind.__name__, each.message) for each in translation.warnings),
+    )
 
 
 def _refusal(unit: Unit, outcome: Outcome) -> bool:

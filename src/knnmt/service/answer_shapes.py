@@ -212,6 +212,41 @@ class DocumentAnswer(BaseModel):
     message: str | None = Field(default=None, description="Why it failed.")
 
 
+class UnitMatchAnswer(BaseModel):
+    """The memory's segment for a unit."""
+
+    source: str
+    target: str
+    origin: str
+    score: int = Field(description="In percent.")
+
+
+class UnitAnswer(BaseModel):
+    """A unit of a translated document. Fields without a value are left out."""
+
+    unit: str = Field(description="Its id in the document.", examples=["line 4"])
+    state: Literal["failed", "new", "fuzzy", "finished"] = Field(
+        description="new: translated now; failed: this was not possible; otherwise it had a translation before."
+    )
+    kind: Literal["exact match", "repaired match", "with memory", "model alone"] | None = Field(
+        default=None, description="Where a new translation came from; null if there was nothing to translate."
+    )
+    source: str
+    text: str
+    match: UnitMatchAnswer | None = None
+    coverage: dict[str, float] | None = Field(default=None, description="How much of the source the memory covers.")
+    certainty: int | None = Field(default=None, description="How much of it a reviewer is likely to keep, in percent.")
+    warnings: list[CautionAnswer] | None = None
+    error: str | None = Field(default=None, description="Why it failed.")
+
+
+class UnitsAnswer(BaseModel):
+    """Units of a document, in the order in which to look at them."""
+
+    units: list[UnitAnswer]
+    of: int = Field(description="Their number in the document.")
+
+
 class JobsAnswer(BaseModel):
     """Jobs, the oldest first."""
 

@@ -7,6 +7,7 @@ ours; only a plain ending of the sender's name is used. Units are decoded togeth
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 import re
 import secrets
@@ -15,7 +16,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path, PurePath
 from threading import Event, Lock
 from typing import IO, Literal
@@ -103,6 +105,10 @@ class SentDocument:
     def result(self) -> Path:
         return self.place / "result"
 
+    @property
+    def rows(self) -> Path:
+        return self.place / "rows"
+
 
 class Documents:
     """The documents of a service. Threads may share it."""
@@ -142,12 +148,22 @@ class Documents:
             raise _no_document()
         return found
 
+    def units(self, sent: SentDocument, first: int, most: int) -> tuple[list[dict[str, object]], int]:
+        """The rows of a translated document's units in the order of review, and their number in all.
+
+        first, most: the number of the first row, from 0, and how many
+        """
+        _require_done(sent)
+        try:
+            with sent.rows.open(encoding="utf-8") as lines:
+                total = int(next(lines))
+                return [json.loads(line) for line in islice(lines, first, first + most)], total
+        except OSError:
+            raise _no_document() from None
+
     def take(self, sent: SentDocument) -> bytes:
         """Return the translation and delete the document."""
-        if sent.state == "error":
-            raise Problem(422, "failed", sent.message)
-        if sent.state != "done":
-            raise Problem(503, "not_ready", "the document is not yet translated", retry_after=2)
+        _require_done(sent)
         try:
             content = sent.result.read_bytes()
         except OSError:
@@ -212,6 +228,8 @@ class Documents:
         with Kept(None, "") as kept:
             outcome = translate_document(document, lambda *texts: self._translations(sent, *texts), kept)
         sent.result.write_bytes(outcome.data)
+        rows = [json.dumps(row.as_json(), ensure_ascii=False) for row in outcome.rows]
+        sent.rows.write_text("".join(f"{line}\n" for line in (len(rows), *rows)), encoding="utf-8")
 
     def _translations(self, sent: SentDocument, texts: Sequence[Marked], contexts: Sequence[str]) -> list[Translation]:
         work = sent.work
@@ -231,7 +249,7 @@ class Documents:
             if sent.unwanted.is_set():
                 raise Problem(404, "unknown_document", "the document is no longer wanted")
             try:
-                futures = self._batcher.submit(requests, work.settings)
+                futures = self._batcher.submit(requests, replace(work.settings, match=work.domain.store is not None))
             except Problem as problem:
                 if problem.status != 429 or self._closed:
                     raise
@@ -245,6 +263,13 @@ class Documents:
             made.append(future.result())
             sent.translated += 1
         return made
+
+
+def _require_done(sent: SentDocument) -> None:
+    if sent.state == "error":
+        raise Problem(422, "failed", sent.message)
+    if sent.state != "done":
+        raise Problem(503, "not_ready", "the document is not yet translated", retry_after=2)
 
 
 def _no_document() -> Problem:

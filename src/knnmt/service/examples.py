@@ -45,6 +45,15 @@ _DOCUMENT = {
     "done": 40,
     "of": 120,
 }
+_UNIT = {
+    "unit": "line 4",
+    "state": "new",
+    "kind": "with memory",
+    "source": _SENTENCE,
+    "text": _TRANSLATED,
+    "coverage": {"covered": 0.8},
+    "certainty": 71,
+}
 _CHANGED = {"domain": "software", "generation": 4, "segments": 15_001}
 _PARAMETERS = {
     "domain": "software",
@@ -109,6 +118,7 @@ EXAMPLES = {
     ("delete", "/v1/jobs/{job}"): Example(answered={**_JOB, "state": "cancelled", "ended": 1_790_000_042.5}),
     ("post", "/v1/documents"): Example(answered={**_DOCUMENT, "done": 0, "state": "waiting"}),
     ("get", "/v1/documents/{document}"): Example(answered=_DOCUMENT),
+    ("get", "/v1/documents/{document}/units"): Example(answered={"units": [_UNIT], "of": 1}),
     ("get", "/v1/documents/{document}/content"): Example(),
     ("delete", "/v1/documents/{document}"): Example(),
     ("get", "/health"): Example(answered={"status": "ok", "version": __version__}),

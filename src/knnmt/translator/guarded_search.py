@@ -22,7 +22,7 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirement, Requirements, Words
 from knnmt.engine.base import Engine
 from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary
-from knnmt.errors import InPiecesWarning, KnnmtWarning, SourceKeptWarning, TermWarning
+from knnmt.errors import InPiecesWarning, SourceKeptWarning, TermWarning, TextWarning
 from knnmt.protection.marked import Code, joined_strings, read, written
 from knnmt.protection.placeholders import Found, Kind, joined_exact, writings
 from knnmt.translator.assembly import Part
@@ -273,7 +273,7 @@ def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
     ]
 
 
-def _caution(kind: type[KnnmtWarning], words: str, segment: TextSegment) -> Caution:
+def _caution(kind: type[TextWarning], words: str, segment: TextSegment) -> Caution:
     message = f"{words}: {segment.text[:60]!r}"
     warnings.warn(message, kind, stacklevel=2)
     return Caution(kind, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from knnmt.errors import KnnmtWarning
+from knnmt.errors import TextWarning
 from knnmt.index.covering import Coverage
 from knnmt.protection.marked import Marked
 from knnmt.retrieval.matches import Match
@@ -35,7 +35,7 @@ class Token:
 class Caution:
     """A warning about one translation. kind: the class of the warning"""
 
-    kind: type[KnnmtWarning]
+    kind: type[TextWarning]
     message: str
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.glossary import Glossary, Term
 from knnmt.service.access import Caller
-from knnmt.service.answer_shapes import DocumentAnswer
+from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.asking import TheCaller, TheService, domain_asked, sent_file
 from knnmt.service.documents import DocumentWork, SentDocument, require_size
 from knnmt.service.problems import Problem
@@ -85,6 +85,20 @@ async def send(
 async def document(document: str, service: TheService, caller: TheCaller) -> Response:
     """The state of a document."""
     return JSONResponse(_shown(_seen(service, caller, document)))
+
+
+@router.get("/v1/documents/{document}/units", response_model=UnitsAnswer, response_model_exclude_none=True)
+async def units(
+    document: str,
+    service: TheService,
+    caller: TheCaller,
+    first: Annotated[int, Query(ge=0, le=10_000_000, description="The number of the first row, from 0.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="The number of rows.")] = 1_000,
+) -> Response:
+    """The units of a translated document, those to look at first at the beginning, until it is downloaded."""
+    sent = _seen(service, caller, document)
+    rows, total = await asyncio.to_thread(service.documents.units, sent, first, limit)
+    return JSONResponse({"units": rows, "of": total})
 
 
 @router.get(
