@@ -7,7 +7,7 @@ WEBLATE_VERSION := 5.14.3
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo docs serve test tests test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
+.PHONY: demo docs serve test tests test-cuda test-dialects test-weblate test-omegat test-ray check format soak fuzz bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate held-out strings without and with the store
 	$(RUN) examples/demo.py
@@ -28,8 +28,13 @@ test-cuda: $(VENV)/.ready-dev  ## all tests that need a GPU; if everything is in
 test-ray: $(VENV)/.ready-ray  ## building and searching on a Ray cluster of local processes
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m ray
 
-test-dialects: $(VENV)/.ready-serve $(WEBLATE)/.ready-$(WEBLATE_VERSION)  ## Weblate's own connectors against a running service
+test-dialects: test-weblate test-omegat  ## other people's programs against a running service
+
+test-weblate: $(VENV)/.ready-serve $(WEBLATE)/.ready-$(WEBLATE_VERSION)  ## Weblate's own connectors
 	KNNMT_PYTHON=$(RUN) $(WEBLATE)/bin/python tests/weblate_connectors.py
+
+test-omegat: $(VENV)/.ready-serve  ## OmegaT 3.6 on a display that nobody sees; says what to install if it is missing
+	$(RUN) tests/omegat_connector.py
 
 check: $(VENV)/.ready-dev
 	$(RUN) -m ruff check

@@ -8,7 +8,6 @@ use none of them, so that empty stand-ins do.
 # ruff: noqa: E402 - Weblate can be imported when Django is set up
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -48,8 +47,8 @@ from weblate.configuration.models import Setting, SettingCategory
 from weblate.machinery.models import MACHINERY
 from weblate.machinery.views import EditMachineryGlobalView
 
-ROOT = Path(__file__).parents[1]
-KNNMT = [os.environ.get("KNNMT_PYTHON", str(ROOT / ".venv" / "bin" / "python")), "-m", "knnmt"]
+from served_process import KNNMT, ROOT, ServedProcess, key_for
+
 KNOWN, HELD = "Der Auftrag wurde freigegeben.", "Job cleared."  # of the example memory
 PATIENCE_SECONDS = 60  # Weblate has 5 or 20, which a busy machine may need for other things
 BATCH = [f"Der Auftrag mit der Nummer {number} wurde nicht gefunden." for number in range(20)]
@@ -62,29 +61,12 @@ def unit(source: str, flags: str = "", languages: tuple[str, str] = ("de", "en")
     return made
 
 
-class Service:
-    """`knnmt serve` in a process of its own, on any port that is free."""
-
-    def __init__(self, stack: ExitStack, *options: str) -> None:
-        command = [*KNNMT, "serve", "--port", "0", *options]
-        self._process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
-        stack.callback(self._process.terminate)
-        assert self._process.stderr is not None
-        said = ""
-        for line in self._process.stderr:
-            said += line
-            if found := re.search(r"serving on (http://\S+);", line):
-                self.address = found[1]
-                return
-        raise AssertionError(f"the service did not start: {said}")
-
-
 class Connectors(unittest.TestCase):
     """Each connector is set up as a person does it: its form is filled, checked and saved, and read again."""
 
     stack: ClassVar[ExitStack]
-    open: ClassVar[Service]
-    locked: ClassVar[Service]
+    open: ClassVar[ServedProcess]
+    locked: ClassVar[ServedProcess]
     writer: ClassVar[str]
     reader: ClassVar[str]
 
@@ -97,19 +79,10 @@ class Connectors(unittest.TestCase):
         place = Path(cls.stack.enter_context(TemporaryDirectory()))
         store, keys = str(place / "store"), str(place / "keys.json")
         subprocess.run([*KNNMT, "build", str(ROOT / "examples" / "memory.tsv"), "-o", store], check=True)
-        for role in ("write", "translate"):
-            made = subprocess.run(
-                [*KNNMT, "serve-key", keys, f"weblate-{role}", "--role", role],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            key = re.search(r"knnmt_\S+", made.stdout + made.stderr)
-            assert key is not None, made
-            setattr(cls, "writer" if role == "write" else "reader", key[0])
+        cls.writer, cls.reader = key_for(keys, "write"), key_for(keys, "translate")
         options = ["--store", f"lager={store}"]
-        cls.open = Service(cls.stack, *options, "--data", str(place / "open"))
-        cls.locked = Service(cls.stack, *options, "--data", str(place / "locked"), "--keys", keys)
+        cls.open = ServedProcess(cls.stack, *options, "--data", str(place / "open"))
+        cls.locked = ServedProcess(cls.stack, *options, "--data", str(place / "locked"), "--keys", keys)
         with connection.schema_editor() as editor:
             editor.create_model(Setting)
 

@@ -124,6 +124,13 @@ def test_apertium(client: TestClient) -> None:
         "responseDetails": None,
         "responseStatus": 200,
     }
+    # Trap: OmegaT 3.6 does not parse JSON. It takes what stands between these marks, and knows long escapes.
+    written = client.get("/apy/translate", params={"q": KNOWN, "langpair": "deu|eng"}).text
+    assert written.partition('{"translatedText": "')[2].partition('"}')[0] == held(client, KNOWN)
+    client.put("/v1/domains/small/segments", json={"segments": [{"source": "Pfad", "target": 'ä "C:\\temp"'}]})
+    escaped = client.get("/apy/translate", params={"q": "Pfad", "langpair": "deu|eng"})
+    assert '"\\u00e4 \\u0022C:\\u005ctemp\\u0022"' in escaped.text
+    assert escaped.json()["responseData"]["translatedText"] == 'ä "C:\\temp"'
     pairs = client.get("/apy/listPairs").json()
     assert pairs["responseData"] == [{"sourceLanguage": "de", "targetLanguage": "en"}]
     page = client.post("/apy/translate", data={"q": f"<b>{KNOWN}</b>", "langpair": "deu|eng", "format": "html"}).json()

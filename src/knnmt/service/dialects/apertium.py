@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from knnmt.service.asking import TheService, domain_asked
@@ -27,6 +29,7 @@ from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400}, explanation="message", responseDetails="message")
+_SHORT_ESCAPE = re.compile(r'\\(u[0-9a-f]{4}|["\\bfnrt])')
 router = APIRouter(prefix="/apy", tags=["Apertium"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
 
 
@@ -115,4 +118,16 @@ async def _translate(request: Request, service: Service) -> Response:
 
 
 def _answer(data: Any) -> Response:
-    return JSONResponse({"responseData": data, "responseDetails": None, "responseStatus": 200})
+    """The answer in the spelling of JSON that OmegaT 3.6 finds, which does not parse it.
+
+    It takes what stands between `{"translatedText": "` and `"}`, and of the escapes it knows `\\"` and `\\u005c` only.
+    """
+    told = json.dumps({"responseData": data, "responseDetails": None, "responseStatus": 200})
+    return Response(_SHORT_ESCAPE.sub(_long_escape, told), media_type="application/json")
+
+
+def _long_escape(escape: re.Match[str]) -> str:
+    if escape[1].startswith("u"):
+        return escape[0]
+    character = json.loads('"' + escape[0] + '"')
+    return f"\\u{ord(character):04x}"
