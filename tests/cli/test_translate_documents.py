@@ -66,6 +66,7 @@ def test_the_rows_of_documents_are_printed_and_the_documents_written(tmp_path: P
     ]
     assert "the glossary has 'morning' and 'dawn'" in rows[1][4]
     assert b"dawn" not in done.stderr
+    assert "# knnmt: model alone; warning: the glossary has" in (out / "b.po").read_text()
     assert "1 unit translated, marked for review, 1 without words copied, 1 unchanged" in done.stderr.decode()
     objects = [json.loads(line) for line in knnmt(*command, "--jsonl").stdout.decode().splitlines()]
     assert [(each["document"], each["unit"]) for each in objects] == [(row[5], row[6]) for row in rows]

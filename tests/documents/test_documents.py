@@ -21,8 +21,9 @@ from knnmt.documents.kept import Kept
 from knnmt.documents.markdown import MarkdownPage
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
+from knnmt.documents.provenance import MemorySegment, Provenance, UnitWarning
 from knnmt.documents.qt import QtCatalog
-from knnmt.documents.review import Draft, MemorySegment, Provenance, UnitWarning
+from knnmt.documents.review import Draft
 from knnmt.documents.subtitles import Subtitles
 from knnmt.documents.translating import translate_document
 from knnmt.documents.xliff import open_xliff

@@ -38,7 +38,7 @@ def done(client: TestClient, answer: Any, **headers: str) -> dict[str, Any]:
 
 
 def test_a_document_is_translated_and_taken_once(client: TestClient) -> None:
-    sent = client.post("/v1/documents", params={"name": "app ü.po"}, content=CATALOG)
+    sent = client.post("/v1/documents", params={"name": "app ü.po", "review": True}, content=CATALOG)
     told = done(client, sent)
     assert {name: told[name] for name in ("state", "done", "of", "domain")} == {
         "state": "done",
@@ -49,6 +49,7 @@ def test_a_document_is_translated_and_taken_once(client: TestClient) -> None:
     taken = client.get(f"{sent.headers['location']}/content")
     assert b'msgstr "line 3 yes yes yes"' in taken.content
     assert b'msgstr "done"' in taken.content
+    assert b"# knnmt: exact match; certainty 100%" in taken.content
     assert taken.headers["content-type"] == "application/octet-stream"
     assert taken.headers["content-disposition"] == "attachment; filename*=UTF-8''app%20%C3%BC.po"
     assert client.get(f"{sent.headers['location']}/content").status_code == 404

@@ -126,7 +126,7 @@ def translate_documents(
 
     between: the languages to take from documents that hold any number of them
     asked: the languages that the command line names, which take precedence over what documents state
-    review: writes the rows of units
+    review: writes the rows of units; with it, documents get remarks about where their translations came from
     """
     opened = []  # before the model is loaded, so that unreadable files are reported at once
     for path, place in jobs.places:
@@ -165,6 +165,7 @@ def translate_documents(
                         retranslate,
                         tags,
                         finished,
+                        with_remarks=review is not None,
                     )
                     _require_unchanged(path, place, read)
                     _write(outcome.data, place)

@@ -110,7 +110,7 @@ def translate(
             "cover (if search is by segment), and the percentage of the translation that is likely to need no "
             "change (if the store was tuned). With documents, which then need --output or --output-dir: print a row "
             "for each unit, those to look at first above, with these columns and the warnings, document, unit, source "
-            "and text.",
+            "and text; and write into the document where each translation came from.",
         ),
     ] = False,
     jsonl: Annotated[

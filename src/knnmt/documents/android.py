@@ -13,6 +13,7 @@ from knnmt.documents.document import Replacing, Unit
 from knnmt.documents.elements import Kind, joined, marked_text, plain
 from knnmt.documents.markup import Element, escaped, parse, with_attributes, xml_content
 from knnmt.documents.plural_categories import CATEGORIES, plural_categories
+from knnmt.documents.provenance import Provenances
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import with_tags
 
@@ -81,7 +82,7 @@ class AndroidStrings(Replacing):
                 for each, context in zip(found, contexts, strict=True):
                     yield each._replace(unit=replace(each.unit, context=context), forms=forms)
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], _provenances: Provenances, /) -> Iterable[Edit]:
         added: dict[_Forms, str] = {}
         for name, text in targets.items():
             _, place, forms, quantity = self._found_by_id[name]

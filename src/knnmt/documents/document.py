@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from knnmt.corpus.report import UnitError
 from knnmt.documents.content import Content, Edit
+from knnmt.documents.provenance import NOTHING_KNOWN, Provenances
 from knnmt.protection.marked import Marked
 
 
@@ -66,8 +67,11 @@ class Document(ABC):
         self.languages = languages
 
     @abstractmethod
-    def with_targets(self, targets: Mapping[str, Marked]) -> Written:
-        """The document with these targets, by unit id, marked as machine translations if the format allows it."""
+    def with_targets(self, targets: Mapping[str, Marked], provenances: Provenances = NOTHING_KNOWN) -> Written:
+        """The document with these targets, by unit id, marked as machine translations if the format allows it.
+
+        provenances: where they came from, for formats that have a place for it
+        """
 
 
 class TextDocument(Document):
@@ -79,7 +83,7 @@ class TextDocument(Document):
         super().__init__(units, languages)
         self.content = content
 
-    def with_targets(self, targets: Mapping[str, Marked]) -> Written:
+    def with_targets(self, targets: Mapping[str, Marked], provenances: Provenances = NOTHING_KNOWN) -> Written:
         units = {unit.id: unit for unit in self.units}
         written, failures = {}, {}
         for name, target in targets.items():
@@ -89,14 +93,14 @@ class TextDocument(Document):
             except UnitError as error:
                 written.pop(name, None)
                 failures[name] = str(error)
-        return Written(self.content.replaced(self.edits(written)), failures)
+        return Written(self.content.replaced(self.edits(written, provenances)), failures)
 
     @abstractmethod
     def written(self, unit: Unit, target: Marked, /) -> str:
         """A target as it is written in the document; `UnitError` if it cannot be written."""
 
     @abstractmethod
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], provenances: Provenances, /) -> Iterable[Edit]:
         """The edits for these targets, as `written` returned them."""
 
 
@@ -118,7 +122,7 @@ class Replacing(TextDocument):
         super().__init__(content, (unit for unit, _ in units), languages)
         self.places = {unit.id: place for unit, (_, place) in zip(self.units, units, strict=True)}
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], _provenances: Provenances, /) -> Iterable[Edit]:
         return (Edit(*self.places[name], text) for name, text in targets.items())
 
 

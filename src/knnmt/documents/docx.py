@@ -14,6 +14,7 @@ from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Document, Unit, Written
 from knnmt.documents.elements import core, joined
 from knnmt.documents.markup import Element, escaped, parse, pieces, xml_content
+from knnmt.documents.provenance import NOTHING_KNOWN, Provenances
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Code, Marked, Role
 
@@ -59,7 +60,7 @@ class Docx(Document):
         super().__init__(unit for unit, _ in found)
         self._places = {unit.id: place for unit, (_, place) in zip(self.units, found, strict=True)}
 
-    def with_targets(self, targets: Mapping[str, Marked]) -> Written:
+    def with_targets(self, targets: Mapping[str, Marked], _provenances: Provenances = NOTHING_KNOWN) -> Written:
         edits: dict[str, list[Edit]] = {}
         failures = {}
         for name, target in targets.items():

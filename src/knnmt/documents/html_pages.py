@@ -12,6 +12,7 @@ from knnmt.corpus.languages import is_tag
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Replacing, Unit
 from knnmt.documents.elements import core, joined
+from knnmt.documents.provenance import Provenances
 from knnmt.protection.marked import Code, Marked, Role
 
 _CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -82,7 +83,7 @@ class HtmlPage(Replacing):
             return _escaped(text).replace(quote, "&quot;" if quote == '"' else "&#39;")
         return "".join(part.raw if isinstance(part, Code) else _escaped(part) for part in target)
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], _provenances: Provenances, /) -> Iterable[Edit]:
         texts = {self.places[name]: text for name, text in targets.items() if self.places[name] not in self._tags}
         places = sorted(texts)
         inside: dict[tuple[int, int], list[Edit]] = {}

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from knnmt.documents.review import Draft, Provenance
+from knnmt.documents.provenance import Provenance
+from knnmt.documents.review import Draft
 from knnmt.errors import InputError
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.records import as_record

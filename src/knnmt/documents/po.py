@@ -13,6 +13,7 @@ from knnmt.corpus.plural_forms import form_contexts, form_count, singular_form
 from knnmt.corpus.po_identifiers import message_text
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
+from knnmt.documents.provenance import REMARK, Provenances
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Marked, written
 
@@ -43,13 +44,17 @@ class _Entry:
     """An entry: its content and position.
 
     line: of its msgid
+    start: its first line
     before: the position for new flags
     flags: after `#,`
+    remarks: the lines of an earlier run, from start to end
     """
 
     line: int
+    start: int = -1
     before: int = -1
     flags: int = -1
+    remarks: list[tuple[int, int]] = field(default_factory=list)
     is_fuzzy: bool = False
     is_obsolete: bool = False
     comments: list[str] = field(default_factory=list)
@@ -108,15 +113,25 @@ class PoDocument(TextDocument):
         strings = [f'"{line}\\n"' for line in lines[:-1]] + ([f'"{lines[-1]}"'] if lines[-1] or not lines[:-1] else [])
         return self.content.line_end.join(strings if len(strings) == 1 else ['""', *strings])
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], provenances: Provenances, /) -> Iterable[Edit]:
+        changed: dict[int, tuple[_Entry, list[str]]] = {}
         for name, target in targets.items():
             entry, string = self._places[name]
             yield Edit(string.start, string.end, string.before.replace("\n", self.content.line_end) + target)
-            if not entry.is_fuzzy:
-                if entry.flags >= 0:
-                    yield Edit(entry.flags, entry.flags, " fuzzy,")
-                else:
-                    yield Edit(entry.before, entry.before, f"#, fuzzy{self.content.line_end}")
+            changed.setdefault(entry.line, (entry, []))[1].append(name)
+        for entry, names in changed.values():
+            yield from (Edit(*lines, "") for lines in entry.remarks)
+            remarks = "".join(f"# {each}{self.content.line_end}" for each in provenances.remarks(names))
+            flag = ""
+            if not entry.is_fuzzy and entry.flags >= 0:
+                yield Edit(entry.flags, entry.flags, " fuzzy,")
+            elif not entry.is_fuzzy:
+                flag = f"#, fuzzy{self.content.line_end}"
+            if entry.start == entry.before:
+                yield Edit(entry.start, entry.start, remarks + flag)
+            else:
+                yield Edit(entry.start, entry.start, remarks)
+                yield Edit(entry.before, entry.before, flag)
 
 
 def _encoding(data: bytes) -> str:
@@ -148,9 +163,10 @@ def _entries(content: Content) -> Iterator[_Entry]:
             if not entry.is_obsolete:
                 yield _require_message(entry, content)
             entry = _Entry(number)
+        entry.start = start if text and entry.start < 0 else entry.start
         if text.startswith("#"):
             current = None
-            _take_comment(entry, text, start)
+            _take_comment(entry, text, start, place)
         elif keyword:
             current = _String(start + keyword.start(3), start + len(text), _unescaped(keyword[3]))
             if keyword[1] in entry.strings:
@@ -174,8 +190,10 @@ def _entries(content: Content) -> Iterator[_Entry]:
         yield _require_message(entry, content)
 
 
-def _take_comment(entry: _Entry, text: str, start: int) -> None:
-    if text.startswith("#~"):
+def _take_comment(entry: _Entry, text: str, start: int, end: int) -> None:
+    if text.startswith(f"# {REMARK}"):
+        entry.remarks.append((start, end))
+    elif text.startswith("#~"):
         entry.is_obsolete = True
     elif text.startswith("#,"):
         entry.is_fuzzy = entry.is_fuzzy or "fuzzy" in re.split(r"[,\s]+", text[2:])

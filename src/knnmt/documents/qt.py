@@ -8,7 +8,8 @@ from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
-from knnmt.documents.markup import Element, marked_start, parse, with_content, xml_content
+from knnmt.documents.markup import Element, escaped, marked_start, parse, with_content, xml_content
+from knnmt.documents.provenance import REMARK, Provenances
 from knnmt.protection.marked import Marked
 
 _GONE = ("vanished", "obsolete")
@@ -31,19 +32,45 @@ class QtCatalog(TextDocument):
     def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], provenances: Provenances, /) -> Iterable[Edit]:
+        messages: dict[Element, list[str]] = {}
         for name, text in targets.items():
             source, translation, form, copies = self._places[name]
+            assert source.parent is not None  # noqa: S101 - the source is that of a message
+            messages.setdefault(source.parent, []).append(name)
             if copies:  # the source is the same for every plural form
                 text = f"<numerusform>{text}</numerusform>" * copies
             if translation is None:
-                end, indent = source.end, _indent(self.content, source)
-                yield Edit(end, end, f'{indent}<translation type="unfinished">{text}</translation>')
+                indent = _indent(self.content, source)
+                comment = self._new_comment(source.parent, provenances.remarks([name]), indent)
+                new = f'{indent}<translation type="unfinished">{text}</translation>'
+                yield Edit(source.end, source.end, comment + new)
             elif form is None:
                 yield with_content(self.content, translation, text, type="unfinished")
             else:
                 yield marked_start(self.content, translation, type="unfinished")
                 yield with_content(self.content, form, text)
+        for message, names in messages.items():
+            yield from self._comment_edits(message, provenances.remarks(names))
+
+    def _comment_edits(self, message: Element, remarks: Sequence[str]) -> Iterator[Edit]:
+        """The translator's comment, with these lines in place of those of an earlier run."""
+        comment, translation = message.child("translatorcomment"), message.child("translation")
+        if comment is not None:
+            old = self.content.text[comment.inside : comment.inside_end].splitlines()
+            lines = [line for line in old if not line.strip().startswith(REMARK)] + list(map(escaped, remarks))
+            if lines != old:
+                yield with_content(self.content, comment, self.content.line_end.join(lines))
+        elif translation is not None:
+            indent = _indent(self.content, translation)
+            new = self._new_comment(message, remarks, "")
+            yield Edit(translation.start, translation.start, new + indent if new else "")
+
+    def _new_comment(self, message: Element, remarks: Sequence[str], indent: str) -> str:
+        """A translator's comment with these lines; nothing if the message has one, or there are none."""
+        if not remarks or message.child("translatorcomment") is not None:
+            return ""
+        return f"{indent}<translatorcomment>{self.content.line_end.join(map(escaped, remarks))}</translatorcomment>"
 
 
 _Found = tuple[Unit, Element, Element | None, Element | None, int]

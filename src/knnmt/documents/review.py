@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from knnmt.documents.document import State, Unit
+from knnmt.documents.provenance import UNKNOWN, Provenance
 from knnmt.protection.marked import Marked, read
 
 RowState = Literal["failed", "new", "fuzzy", "finished"]
@@ -15,46 +16,11 @@ _URGENCY: dict[RowState, int] = {"failed": 0, "new": 1, "fuzzy": 2, "finished": 
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySegment:
-    """A segment of the memory. score: the similarity of its source to the unit's, in percent"""
-
-    source: str
-    target: str
-    origin: str
-    score: int
-
-
-@dataclass(frozen=True, slots=True)
-class UnitWarning:
-    """A warning about a translation. kind: the name of the warning's class"""
-
-    kind: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where the translation of a unit came from, and how much of it a reviewer is likely to keep.
-
-    kind: as in `Translation`; None if there was nothing to translate
-    match: of a match, the memory's segment; of other translations on request, the most similar segment
-    covered: the share of the source that the memory's segments cover, 0 to 1, if search is by segment
-    certainty: 0 to 100, if the store was tuned
-    """
-
-    kind: str | None = None
-    match: MemorySegment | None = None
-    covered: float | None = None
-    certainty: int | None = None
-    warnings: tuple[UnitWarning, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Draft:
     """A translation that was made for a unit."""
 
     target: Marked
-    provenance: Provenance = Provenance()
+    provenance: Provenance = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +38,7 @@ class ReviewRow:
     state: RowState
     source: str
     text: str
-    provenance: Provenance = Provenance()
+    provenance: Provenance = UNKNOWN
     error: str | None = None
 
     def as_json(self) -> dict[str, object]:

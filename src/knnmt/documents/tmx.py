@@ -9,7 +9,8 @@ from knnmt.corpus.tmx import CONTEXT_PROPERTY, MACHINE_TOOL
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
-from knnmt.documents.markup import Element, marked_start, parse, with_content, xml_content
+from knnmt.documents.markup import Element, escaped, marked_start, parse, with_content, xml_content
+from knnmt.documents.provenance import REMARK, Provenances
 from knnmt.errors import MalformedDocumentError, SettingError
 from knnmt.protection.marked import Marked
 
@@ -46,12 +47,17 @@ class Tmx(TextDocument):
     def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], provenances: Provenances, /) -> Iterable[Edit]:
         for name, text in targets.items():
             source, target, last = self._places[name]
+            note = "".join(f"<note>{escaped(each)}</note>" for each in provenances.remarks([name]))
             if target is not None:
                 segment = target.child("seg")
                 if segment is not None:
+                    for each in target.each("note"):
+                        if self.content.text.startswith(REMARK, each.inside):
+                            yield Edit(each.start, each.end, "")
+                    yield Edit(segment.start, segment.start, note)
                     yield with_content(self.content, segment, text)
                     yield marked_start(self.content, target, creationtool=MACHINE_TOOL)
                 continue
@@ -60,7 +66,7 @@ class Tmx(TextDocument):
             line = self.content.text.rfind("\n", 0, source.start) + 1
             indent = self.content.text[line : source.start]
             between = self.content.line_end + indent if line and not indent.strip() else ""
-            variant = f'<tuv xml:lang="{self._target}" creationtool="{MACHINE_TOOL}"><seg>{text}</seg></tuv>'
+            variant = f'<tuv xml:lang="{self._target}" creationtool="{MACHINE_TOOL}">{note}<seg>{text}</seg></tuv>'
             yield Edit(last.end, last.end, between + variant)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from knnmt.documents.document import Document, State, Unit
 from knnmt.documents.elements import joined, plain
 from knnmt.documents.kept import Kept
-from knnmt.documents.review import Draft, MemorySegment, Provenance, ReviewRow, UnitWarning, review_rows
+from knnmt.documents.provenance import MemorySegment, Provenance, Provenances, UnitWarning
+from knnmt.documents.review import Draft, ReviewRow, review_rows
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import Tags, with_tags
 
@@ -81,9 +82,11 @@ def translate_document(
     retranslate: bool = False,
     tags: Tags = "auto",
     progress: Callable[[int], None] = lambda _units: None,
+    with_remarks: bool = False,
 ) -> Outcome:
     """Translate a document's units, and insert the translations. A unit that fails stays untranslated.
 
+    with_remarks: write into the document where its translations came from, if the format has a place for it
     tags: what counts as a tag in text that the format does not treat as mark-up, such as in a PO catalog
     """
     units = to_translate(document, retranslate)
@@ -107,7 +110,11 @@ def translate_document(
         progress(len(window))
     drafts = {unit.id: kept.drafts[unit.id] for unit in units if unit.id in kept.drafts}
     # In a document with one language, a text without words is its own translation already.
-    result = document.with_targets(_targets(drafts | copies if document.bilingual else drafts))
+    inserted = drafts | copies if document.bilingual else drafts
+    result = document.with_targets(
+        {name: draft.target for name, draft in inserted.items()},
+        Provenances({name: draft.provenance for name, draft in inserted.items()}, with_remarks),
+    )
     outcome.data = result.data
     outcome.failures |= result.failures
     outcome.translated = sum(unit.id not in outcome.failures for unit in units)
@@ -127,10 +134,6 @@ def _without_words(document: Document) -> list[Unit]:
         and written(unit.source).strip()
         and not _has_words(unit.source)
     ]
-
-
-def _targets(drafts: Mapping[str, Draft]) -> dict[str, Marked]:
-    return {name: draft.target for name, draft in drafts.items()}
 
 
 def _provenance(translation: Translated) -> Provenance:

@@ -10,6 +10,8 @@ from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Document, State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
 from knnmt.documents.markup import Element, marked_start, parse, with_content, xml_content
+from knnmt.documents.provenance import Provenance, Provenances
+from knnmt.documents.xliff_remarks import former_remarks_1, remarks_1, remarks_2, separator
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Marked
 
@@ -48,10 +50,11 @@ class _TransUnit:
 
 
 class Xliff1(TextDocument):
-    """XLIFF 1.2. Targets get state="needs-review-translation" and state-qualifier="mt-suggestion".
+    """XLIFF 1.2. Targets get state="needs-review-translation" and a state-qualifier: "mt-suggestion", or for a match of
+    the memory "exact-match" or "fuzzy-match".
 
-    In files of Trados, the segment's definition gets conf="Draft" and origin="mt" instead; in those of memoQ, the unit
-    also gets mq:status="PartiallyEdited".
+    In files of Trados, the segment's definition gets conf="Draft", origin="mt" or "tm", and the percent of a match
+    instead; in those of memoQ, the unit also gets mq:status="PartiallyEdited" and the mq:percent of a match.
     """
 
     format = "xliff"
@@ -87,33 +90,68 @@ class Xliff1(TextDocument):
     def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], provenances: Provenances, /) -> Iterable[Edit]:
         for whole in self._trans_units:
-            given = {segment: targets[name] for segment, name in whole.units.items() if name in targets}
-            if given:
-                yield from self._unit_edits(whole, given)
+            names = {segment: name for segment, name in whole.units.items() if name in targets}
+            if names:
+                given = {segment: targets[name] for segment, name in names.items()}
+                about = {segment: provenances[name] for segment, name in names.items()}
+                yield from self._unit_edits(whole, given, about, provenances.with_remarks)
 
-    def _unit_edits(self, whole: _TransUnit, given: Mapping[str | None, str]) -> Iterator[Edit]:
+    def _unit_edits(
+        self,
+        whole: _TransUnit,
+        given: Mapping[str | None, str],
+        about: Mapping[str | None, Provenance],
+        with_remarks: bool,
+    ) -> Iterator[Edit]:
         content, target = self.content, whole.target
         marks = _marks(target) if target is not None else {}
-        status = {"state": "needs-review-translation", "state_qualifier": "mt-suggestion"}
+        status = {"state": "needs-review-translation", "state_qualifier": _qualifier(about.values())}
+        of_a_tool = bool(whole.definitions) or "mq:status" in whole.element.attributes
+        after = ""
+        if with_remarks and not of_a_tool:
+            between = separator(content, target if target is not None else whole.source)
+            after = "".join(between + each for each in remarks_1(whole.element, about))
         if whole.definitions:
             status = {}
         if whole.segments and marks.keys() >= {each for each in given if each is not None} and target is not None:
             yield from (with_content(content, marks[name], text) for name, text in given.items() if name is not None)
             if status:
                 yield marked_start(content, target, **status)
+            yield Edit(target.end, target.end, after)
         else:
             inside = _built(content, whole, given) if whole.segments else given[None]
             if target is not None:
                 yield with_content(content, target, inside, **status)
+                yield Edit(target.end, target.end, after)
             else:
-                yield _new_target(content, whole.segmented or whole.source, inside, status)
+                yield _new_target(content, whole.segmented or whole.source, inside, status, after)
+        if not of_a_tool:
+            yield from former_remarks_1(content, whole.element, given)
         for segment in given:
             if definition := whole.definitions.get(segment or ""):
-                yield marked_start(content, definition, conf="Draft", origin="mt")
+                origin = "tm" if about[segment].is_match else "mt"
+                percent = _percent(definition, "percent", [about[segment]])
+                yield marked_start(content, definition, conf="Draft", origin=origin, **percent)
         if "mq:status" in whole.element.attributes:
-            yield marked_start(content, whole.element, mq__status="PartiallyEdited")
+            percent = _percent(whole.element, "mq:percent", about.values())
+            yield marked_start(content, whole.element, mq__status="PartiallyEdited", **percent)
+
+
+def _qualifier(about: Iterable[Provenance]) -> str:
+    """The state-qualifier of a target, whose segments may have come from several places."""
+    kinds = {each.kind for each in about}
+    if kinds == {"exact match"}:
+        return "exact-match"
+    return "fuzzy-match" if kinds <= {"exact match", "repaired match"} else "mt-suggestion"
+
+
+def _percent(element: Element, attribute: str, about: Iterable[Provenance]) -> dict[str, str]:
+    """The score of a match as an attribute. Without a match it is 0 if the element has the attribute."""
+    scores = [each.match.score if each.match is not None and each.is_match else 0 for each in about]
+    lowest = min(scores)
+    return {attribute.replace(":", "__"): str(lowest)} if lowest or attribute in element.attributes else {}
 
 
 def _is_unsegmented(content: Content, target: Element | None) -> bool:
@@ -178,13 +216,11 @@ def _built(content: Content, whole: _TransUnit, given: Mapping[str | None, str])
     return text + content.text[place : whole.segmented.inside_end]
 
 
-def _new_target(content: Content, after: Element, inside: str, status: Mapping[str, str]) -> Edit:
-    """A <target> after an element, on its own line if the element is."""
-    line = content.text.rfind("\n", 0, after.start) + 1
-    indent = content.text[line : after.start]
-    between = content.line_end + indent if line and not indent.strip() else ""
+def _new_target(content: Content, after: Element, inside: str, status: Mapping[str, str], more: str = "") -> Edit:
+    """A <target> after an element, on its own line if the element is. more: what comes after it"""
     attributes = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in status.items())
-    return Edit(after.end, after.end, f"{between}<{after.prefix}target{attributes}>{inside}</{after.prefix}target>")
+    target = f"<{after.prefix}target{attributes}>{inside}</{after.prefix}target>"
+    return Edit(after.end, after.end, f"{separator(content, after)}{target}{more}")
 
 
 def _marks(element: Element) -> dict[str, Element]:
@@ -231,16 +267,32 @@ class Xliff2(TextDocument):
     def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)
 
-    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+    def edits(self, targets: Mapping[str, str], provenances: Provenances, /) -> Iterable[Edit]:
+        units: dict[Element, dict[str, Provenance]] = {}
         for name, text in targets.items():
             segment = self._segments[name]
-            target, source = segment.child("target"), segment.child("source")
+            target, source, unit = segment.child("target"), segment.child("source"), segment.parent
             assert source is not None  # noqa: S101 - looked for when the document was opened
+            assert unit is not None  # noqa: S101 - the segments are those of a unit
             if target is not None:
                 yield with_content(self.content, target, text)
             else:
                 yield _new_target(self.content, source, text, {})
-            yield marked_start(self.content, segment, state="translated", subState=MACHINE_SUBSTATE)
+            identified: dict[str, str] = {}
+            if provenances.with_remarks:
+                named = segment.attributes.get("id") or _free_id(unit, segment)
+                identified = {} if "id" in segment.attributes else {"id": named}
+                units.setdefault(unit, {})[named] = provenances[name]
+            yield marked_start(self.content, segment, **identified, state="translated", subState=MACHINE_SUBSTATE)
+        for unit, about in units.items():
+            yield from remarks_2(self.content, unit, about)
+
+
+def _free_id(unit: Element, segment: Element) -> str:
+    """An id for a segment without one, so that candidates can refer to it."""
+    number = list(unit.each("segment")).index(segment) + 1
+    taken = {each.attributes.get("id") for each in unit.walk()}
+    return next(each for each in (f"s{number}{'_' * more}" for more in range(len(taken) + 1)) if each not in taken)
 
 
 def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Unit:

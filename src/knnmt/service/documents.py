@@ -57,6 +57,7 @@ class DocumentWork:
 
     languages: for formats that hold any number of them
     told: the languages that the model is told
+    with_remarks: whether the document gets remarks about where its translations came from
     """
 
     domain: Domain
@@ -64,6 +65,7 @@ class DocumentWork:
     told: AskedLanguages = (None, None)
     glossary: Glossary | None = None
     settings: TextSettings = field(default_factory=TextSettings)
+    with_remarks: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -226,7 +228,9 @@ class Documents:
         sent.characters = sum(len(plain(unit.source)) for unit in units)
         sent.units = len(units)
         with Kept(None, "") as kept:
-            outcome = translate_document(document, lambda *texts: self._translations(sent, *texts), kept)
+            outcome = translate_document(
+                document, lambda *texts: self._translations(sent, *texts), kept, with_remarks=work.with_remarks
+            )
         sent.result.write_bytes(outcome.data)
         rows = [json.dumps(row.as_json(), ensure_ascii=False) for row in outcome.rows]
         sent.rows.write_text("".join(f"{line}\n" for line in (len(rows), *rows)), encoding="utf-8")

@@ -54,6 +54,9 @@ async def send(
         list[str] | None,
         Query(description="A term of a glossary as `term=translation`; may be repeated.", max_length=1_000),
     ] = None,
+    review: Annotated[
+        bool, Query(description="Write into the document where its translations came from, if its format can say it.")
+    ] = False,
 ) -> Response:
     """Translate what is missing in a document. The answer has an id, for the same key."""
     chosen = domain_asked(request, service, caller, domain)
@@ -68,6 +71,7 @@ async def send(
         ),
         told=told,
         glossary=_glossary(term or []),
+        with_remarks=review,
     )
     with SpooledTemporaryFile(_IN_MEMORY) as received:
 
