@@ -1,156 +1,62 @@
-"""The page in a real browser: what people do with it, by pointer, keyboard and screen reader.
-
-It needs Chromium on the path and the package `playwright`; axe-core comes with `axe-playwright-python`.
-"""
+"""The page in a real browser: what people do with it, by pointer, keyboard and screen reader."""
 
 from __future__ import annotations
 
-import shutil
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from importlib.resources import files
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import uvicorn
-from datastore_pairs import some_pairs
+from opened_pages import (
+    HOSTILE,
+    NEEDS_BROWSER,
+    TEXT,
+    Windows,
+    all_there,
+    browsing,
+    choose,
+    playwright,
+    require_accessible,
+    sentence,
+    served,
+    site,
+    stored,
+    translate,
+)
 
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.store import Datastore
 from knnmt.service.access import new_key
-from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
-from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, ViewportSize
+    from playwright.sync_api import Page, Route
 
-playwright = pytest.importorskip("playwright.sync_api")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="needs Chromium"),
-    pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning"),
-]
-HOSTILE = "<img src=x onerror=alert(1)>"
-TEXT = "Satz 3 ja ja ja\netwas. Noch etwas!"  # the memory holds the first
-PATIENCE = 60_000  # milliseconds, for a machine that is busy
-PHONE: ViewportSize = {"width": 360, "height": 740}
-OpenPage = Callable[..., "Page"]
-
-
-@contextmanager
-def served(config: ServiceConfig, translator: Translator) -> Iterator[str]:
-    """A service on a port of its own; yields its address."""
-    server = uvicorn.Server(uvicorn.Config(make_app(Service(config, translator)), log_config=None, access_log=False))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    playwright.expect.set_options(timeout=PATIENCE)
-    with playwright.sync_playwright() as started:
-        yield started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])  # containers have none
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Path:
-    pairs = [*some_pairs(20), SegmentPair(f"etwas {HOSTILE}", f"some {HOSTILE}", f"own.tsv#{HOSTILE}")]
-    return Datastore.build(tmp_path_factory.mktemp("page") / "store", pairs, tiny_translator.engine).path
+    return stored(tmp_path_factory.mktemp("page"), tiny_translator)
 
 
 @pytest.fixture(scope="module")
-def site(store: Path, tiny_translator: Translator) -> Iterator[str]:
-    """The address of a service that all share: `small` is only read, `own` is what is learnt in."""
-    own = shutil.copytree(store, store.with_name("own"))
-    stores = {"small": store, "own": own}
-    config = ServiceConfig(stores=stores, default="small", data=store.with_name("data"))
-    with served(config, tiny_translator) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def strange() -> list[str]:
-    return []
+def open_page(store: Path, tiny_translator: Translator) -> Iterator[Windows]:
+    with ExitStack() as stack:
+        address = stack.enter_context(site(store, tiny_translator))
+        yield Windows(stack, stack.enter_context(browsing()), address)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_strange(strange: list[str]) -> Iterator[None]:
-    """No page may fail, nor ask anybody else."""
+def _nothing_strange(open_page: Windows) -> Iterator[None]:
     yield
-    found = [each for each in strange if "status of 40" not in each]  # which tests of refusals see
-    strange.clear()
-    assert found == []
+    open_page.require_nothing_strange()
 
 
 @pytest.fixture(scope="module")
-def open_page(browser: Browser, site: str, strange: list[str]) -> Iterator[OpenPage]:
-    """open_page(locale=...) opens the page in a window of its own."""
-    with ExitStack() as stack:
-
-        def start(address: str = site, path: str = "/", **settings: Any) -> Page:
-            context = stack.enter_context(browser.new_context(**{"locale": "en-GB", **settings}))
-            page = context.new_page()
-            page.set_default_timeout(PATIENCE)
-            watch(page, address, strange)
-            page.goto(address + path)
-            return page
-
-        yield start
-
-
-@pytest.fixture(scope="module")
-def page(open_page: OpenPage) -> Page:
-    """The one that most tests use, one after the other."""
+def page(open_page: Windows) -> Page:
+    """The window that most tests use, one after the other."""
     return open_page()
-
-
-def watch(page: Page, address: str, strange: list[str]) -> None:
-    """Note what must not happen: errors, dialogs, requests to others."""
-
-    def asked(request: Request) -> None:
-        if not request.url.startswith((address, "blob:")):
-            strange.append(request.url)
-
-    def said(message: ConsoleMessage) -> None:
-        if message.type == "error":
-            strange.append(message.text)
-
-    page.on("pageerror", lambda error: strange.append(str(error)))
-    page.on("dialog", lambda dialog: strange.append(f"a dialog: {dialog.message}"))
-    page.on("request", asked)
-    page.on("console", said)
-
-
-def translate(page: Page, text: str = TEXT, domain: str = "small") -> None:
-    """Until all is there."""
-    page.get_by_label("Text to translate").fill(text)
-    choose(page, domain)
-    page.get_by_role("button", name="Translate", exact=True).click()
-    all_there(page)
-
-
-def choose(page: Page, domain: str) -> None:
-    page.get_by_label("Domain", exact=True).select_option(domain)
-
-
-def all_there(page: Page) -> None:
-    playwright.expect(page.locator("#stop")).to_be_hidden()
-    playwright.expect(page.locator("#sentences .sentence").first).to_be_visible()
-
-
-def sentence(page: Page, number: int) -> Any:
-    return page.locator(".sentence").nth(number)
 
 
 def test_a_text_is_translated_with_and_without_memory(page: Page) -> None:
@@ -230,6 +136,35 @@ def test_what_is_learnt_counts_for_the_same_sentence_and_lasts(page: Page) -> No
     playwright.expect(sentence(page, 0).locator(".words")).to_have_text(f"something {HOSTILE}")
 
 
+def test_matches_that_are_open_show_what_was_learnt(page: Page) -> None:
+    translate(page, "Satz 4 ja ja nein", "own")
+    row = sentence(page, 0)
+    row.get_by_role("button", name="Best matches").click()
+    best = row.locator(".matches li").first
+    playwright.expect(best).not_to_contain_text("learnt just now")
+    row.get_by_role("button", name="Correct").click()
+    row.get_by_label("Your translation").fill("learnt just now")
+    page.keyboard.press("Control+Enter")
+    playwright.expect(best).to_contain_text("learnt just now")
+    playwright.expect(best).to_contain_text("100%")
+
+
+def test_what_is_copied_ends_with_the_translation(open_page: Windows) -> None:
+    """Trap: after the last word there is a button for the end of the sentence, with a word on it."""
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    translate(page, "etwas. Noch etwas!")
+    words = sentence(page, 1).locator(".words")
+    assert words.locator(".end").count() == 1
+    words.evaluate("words => getSelection().selectAllChildren(words)")
+    page.keyboard.press("Control+C")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied
+    page.get_by_role("button", name="Copy the translation").click()
+    playwright.expect(page.get_by_role("status")).to_have_text("The translation is copied.")
+    assert page.evaluate("navigator.clipboard.readText()").endswith(copied)
+    page.close()
+
+
 def test_matches_are_listed_and_can_be_used(page: Page) -> None:
     translate(page, f"etwas {HOSTILE}!")
     row = sentence(page, 0)
@@ -260,7 +195,7 @@ def test_the_glossary_is_read_line_by_line(page: Page) -> None:
 
 
 def test_a_service_with_keys_asks_for_one(
-    open_page: OpenPage, store: Path, tmp_path: Path, tiny_translator: Translator
+    open_page: Windows, store: Path, tmp_path: Path, tiny_translator: Translator
 ) -> None:
     key = new_key(tmp_path / "keys.json", "reader", "translate")
     with served(ServiceConfig(stores={"small": store}, keys=tmp_path / "keys.json"), tiny_translator) as address:
@@ -278,7 +213,7 @@ def test_a_service_with_keys_asks_for_one(
         page.close()
 
 
-def test_the_page_speaks_german_and_stays_so(open_page: OpenPage) -> None:
+def test_the_page_speaks_german_and_stays_so(open_page: Windows) -> None:
     page = open_page(locale="de-AT", path="/d/base/")
     playwright.expect(page.get_by_role("button", name="Übersetzen", exact=True)).to_be_visible()
     assert page.locator("html").get_attribute("lang") == "de"
@@ -290,7 +225,7 @@ def test_the_page_speaks_german_and_stays_so(open_page: OpenPage) -> None:
     page.close()
 
 
-def test_the_address_of_no_domain_is_said(open_page: OpenPage) -> None:
+def test_the_address_of_no_domain_is_said(open_page: Windows) -> None:
     page = open_page(path="/d/nothing/")
     playwright.expect(page.locator("#problem")).to_contain_text("no domain “nothing”")
     playwright.expect(page.get_by_label("Domain", exact=True)).to_have_value("small")
@@ -299,7 +234,6 @@ def test_the_address_of_no_domain_is_said(open_page: OpenPage) -> None:
 
 def test_everybody_can_use_it(page: Page) -> None:
     """axe-core finds nothing, with all open that can be opened; nothing is wider than the window of a phone."""
-    pytest.importorskip("axe_playwright_python")
     page.locator(".glossary").evaluate("details => (details.open = true)")
     translate(page, f"Satz 3 ja ja ja\n{'lang' * 15}")
     row = sentence(page, 1)
@@ -307,22 +241,8 @@ def test_everybody_can_use_it(page: Page) -> None:
     row.get_by_role("button", name="Best matches").click()
     row.get_by_role("button", name="Correct").click()
     playwright.expect(row.locator(".matches")).not_to_contain_text("…")
-    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
-    assert violations(page, {}) == []
-    usual = page.viewport_size
-    assert usual is not None
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size(PHONE)
-    assert violations(page, {"runOnly": ["color-contrast", "target-size"]}) == []  # what colours and width can change
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size(usual)
+    require_accessible(page)
     row.get_by_role("button", name="Cancel").click()
-
-
-def violations(page: Page, options: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    found = page.evaluate("options => axe.run(options)", options)["violations"]
-    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
 
 
 def test_a_document_comes_back_translated(page: Page, tmp_path: Path) -> None:
@@ -383,6 +303,27 @@ def test_the_progress_of_a_memory_is_shown_until_it_is_cancelled(page: Page) -> 
     page.get_by_label("Translate them in").check()
 
 
+def test_a_memory_that_is_done_takes_nothing_from_who_works(open_page: Windows) -> None:
+    page = open_page()
+    done = {"id": "2", "domain": "own", "name": "own.tsv", "state": "done", "done": 1, "of": 1}
+    page.route("**/v1/domains/own/memories**", lambda route: route.fulfill(status=202, json=done))
+    page.get_by_label("Make a domain from them").check()
+    for text, chosen in (("etwas.", "small"), ("", "own")):
+        page.get_by_label("Text to translate").fill(text)
+        page.get_by_label("Choose files").set_input_files({"name": "own.tsv", "mimeType": "", "buffer": b"x\ty\n"})
+        page.get_by_role("button", name="Send").click()
+        row = page.locator("#sent li").first
+        playwright.expect(row).to_contain_text("is now part of the domain own.")
+        playwright.expect(page.get_by_role("status")).to_contain_text("is now part of")
+        playwright.expect(page.get_by_label("Domain", exact=True)).to_have_value(chosen)
+        choose(page, "small")
+    translate(page, "etwas.")
+    row.get_by_role("button", name="Translate with own").click()
+    playwright.expect(page.get_by_label("Domain", exact=True)).to_have_value("own")
+    all_there(page)
+    page.close()
+
+
 @pytest.mark.soak
 def test_a_memory_becomes_a_domain(page: Page) -> None:
     page.get_by_label("Make a domain from them").check()
@@ -390,12 +331,13 @@ def test_a_memory_becomes_a_domain(page: Page) -> None:
     page.get_by_label("Choose files").set_input_files(memory)  # type: ignore[arg-type]
     page.get_by_label("Name of the domain").fill("../x")
     page.get_by_role("button", name="Send").click()
-    playwright.expect(page.locator("#problem")).to_contain_text("Name the domain")
+    playwright.expect(page.locator("#problem")).to_contain_text("Enter a name for the domain")
     page.get_by_label("Choose files").set_input_files(memory)  # type: ignore[arg-type]
     page.get_by_label("Name of the domain").fill("houses")
     page.get_by_role("button", name="Send").click()
     row = page.locator("#sent li").first
-    playwright.expect(row).to_have_text("own.tsvis part of the domain houses now.", timeout=60_000)
+    playwright.expect(row).to_contain_text("own.tsvis now part of the domain houses.")
+    row.get_by_role("button", name="Translate with houses").click()
     playwright.expect(page.get_by_label("Domain", exact=True)).to_have_value("houses")
     playwright.expect(page.locator("#domain-facts")).to_contain_text("2 segments")
     translate(page, "Haus", "houses")

@@ -95,6 +95,7 @@ export default {
   failed: "Fehlgeschlagen: {message}",
   document_done: "{name} ist übersetzt.",
   memory_done: "gehört jetzt zur Domäne {domain}.",
+  use_domain: "Mit {domain} übersetzen",
   download: "{name} herunterladen",
   progress_of: "Fortschritt von {name}",
   cancel_job: "{name} abbrechen",

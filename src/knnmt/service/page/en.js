@@ -95,6 +95,7 @@ export default {
   failed: "Failed: {message}",
   document_done: "{name} is translated.",
   memory_done: "is now part of the domain {domain}.",
+  use_domain: "Translate with {domain}",
   download: "Download {name}",
   progress_of: "Progress of {name}",
   cancel_job: "Cancel {name}",

@@ -7,7 +7,7 @@ const PAUSE = 700; // milliseconds between two questions
 const BYTES = "application/octet-stream";
 const pause = () => new Promise((go) => setTimeout(go, PAUSE));
 
-// page: its domain(), terms(), speak(), welcome(), fail() and succeed()
+// page: its domain(), terms(), speak(), welcome(), choose(), fail() and succeed()
 export function listenForFiles(page) {
   const form = byId("sending");
   const field = byId("file");
@@ -140,8 +140,9 @@ export function listenForFiles(page) {
       page.speak(told("document_done", { name }));
     };
 
-  async function memoryDone({ name, job, state }) {
+  async function memoryDone({ name, job, state, actions }) {
     state.textContent = told("memory_done", { domain: job.domain });
+    actions.append(make("button", { type: "button", click: () => page.choose(job.domain) }, told("use_domain", { domain: job.domain })));
     page.speak(`${name} ${state.textContent}`);
     await page.welcome(job.domain);
   }

@@ -38,10 +38,11 @@ async function listDomains(wanted) {
   showFacts();
 }
 
-// A domain that a file has made is chosen, unless somebody is correcting a sentence.
-async function welcome(name) {
-  if (document.querySelector(".editor:not([hidden])")) return listDomains();
-  await listDomains(name);
+// A domain that a file has made is chosen only while there is nothing that somebody works on.
+const welcome = (name) => listDomains(byId("text").value.trim() || !byId("results").hidden ? undefined : name);
+
+function choose(name) {
+  byId("domain").value = name;
   showChosen();
 }
 
@@ -141,5 +142,5 @@ byId("stop").addEventListener("click", () => {
   speak(told("stopped"));
 });
 byId("copy").addEventListener("click", copy);
-listenForFiles({ domain: chosenDomain, terms, speak, welcome, fail, succeed });
+listenForFiles({ domain: chosenDomain, terms, speak, welcome, choose, fail, succeed });
 start();

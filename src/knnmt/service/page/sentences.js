@@ -137,6 +137,7 @@ class Sentence {
     this._followed = isLearnt && this.made !== null && this.made.text !== made.text;
     this.made = made;
     this._fill();
+    if (!this._matches.hidden) this._listMatches(); // what was learnt may be among them
   }
 
   // What is decoded so far, where nothing is shown yet: what stands there stays until it changes.
@@ -271,36 +272,47 @@ class Sentence {
     field.focus();
   }
 
-  async _openMatches() {
+  _openMatches() {
     this._open(this._compare, this._matches, make("p", { class: "aside" }, told("waiting")));
-    const { name, source_language: source, target_language: target } = this._domain;
+    this._listMatches();
+  }
+
+  // The matches take the place of those that are shown, unless newer ones were requested meanwhile.
+  async _listMatches() {
+    const { name } = this._domain;
+    const request = (this._matchRequest = Symbol("of matches"));
+    let content;
     try {
       const body = { texts: [this.sentence], domain: name, at_least: LEAST_ALIKE };
-      const { matches } = await ask("POST", "v1/match", { body });
-      if (this._matches.hidden) return;
-      const items = matches[0].map((match) => {
-        const use = make("button", { type: "button", click: () => this._openEditor(match.target) }, told("use_match"));
-        return make(
-          "li",
-          {},
-          make("b", { "--share": match.score / 100 }, percent(match.score / 100)),
-          make(
-            "div",
-            {},
-            make("p", written(source), ...marked(differences(match.source, this.sentence))),
-            make("p", written(target), visible(match.target)),
-            make("small", {}, make("bdi", {}, visible(match.origin))),
-            " ",
-            use,
-          ),
-        );
-      });
-      this._matches.replaceChildren(
-        items.length ? make("ol", { class: "near same" }, ...items) : make("p", { class: "aside" }, told("no_matches")),
-      );
+      const [matches] = (await ask("POST", "v1/match", { body })).matches;
+      content = matches.length
+        ? make("ol", { class: "near same" }, ...matches.map((match) => this._match(match)))
+        : make("p", { class: "aside" }, told("no_matches"));
     } catch (error) {
-      this._matches.replaceChildren(make("p", { class: "problem", role: "alert" }, error.message));
+      content = make("p", { class: "problem", role: "alert" }, error.message);
     }
+    if (this._matches.hidden || this._matchRequest !== request) return;
+    if (this._matches.contains(document.activeElement)) this._compare.focus();
+    this._matches.replaceChildren(content);
+  }
+
+  _match(match) {
+    const { source_language: source, target_language: target } = this._domain;
+    const use = make("button", { type: "button", click: () => this._openEditor(match.target) }, told("use_match"));
+    return make(
+      "li",
+      {},
+      make("b", { "--share": match.score / 100 }, percent(match.score / 100)),
+      make(
+        "div",
+        {},
+        make("p", written(source), ...marked(differences(match.source, this.sentence))),
+        make("p", written(target), visible(match.target)),
+        make("small", {}, make("bdi", {}, visible(match.origin))),
+        " ",
+        use,
+      ),
+    );
   }
 }
 
