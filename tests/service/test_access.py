@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import stat
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
+from route_table import TABLE
 
 from conftest import StartService
 from knnmt.errors import KnnmtError, SettingError
@@ -130,7 +132,7 @@ def test_other_machines_need_keys(tmp_path: Path) -> None:
         ({"origin": "http://127.0.0.1:8500"}, 200),  # a proxy may leave the port out
         ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
         ({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, 403),
-        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),  # a link
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 403),
         ({"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}, 200),
     ],
 )
@@ -138,6 +140,20 @@ def test_pages_of_other_sites_are_refused(client: TestClient, headers: dict[str,
     answer = client.post("/v1/translate", json=TEXT, headers=headers)
     assert answer.status_code == status
     assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_of_another_site_opens_the_page_and_does_not_translate(client: TestClient, site: str) -> None:
+    headers = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for page in ("/", "/d/small/", "/page/main.js", "/openapi.json"):
+        assert client.get(page, headers=headers).status_code == 200, page
+    for name, route in TABLE.items():
+        method, path = name.split(" ", 1)
+        if method == "GET" and path not in ("/", "/page/{name}", "/health", "/ready", "/metrics"):
+            answer = client.get(re.sub(r"\{.*?\}", "x", path), headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (403, "other_site"), (name, route)
+    typed = {**headers, "sec-fetch-site": "none"}
+    assert client.get("/translate", params={"q": "a", "source": "de", "target": "en"}, headers=typed).status_code == 200
 
 
 def test_bodies_are_counted(start_service: StartService) -> None:

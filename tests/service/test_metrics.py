@@ -47,6 +47,25 @@ def test_what_was_done_is_counted(client: TestClient) -> None:
     assert found["process_resident_memory_bytes",] > 1 << 20
 
 
+def test_clients_cannot_make_metrics_grow(client: TestClient) -> None:
+    """Every value of a label takes memory until the service ends."""
+
+    def sent(number: int) -> None:
+        client.request(f"METHOD{number}", "/v1/translate")
+        client.request("GET", f"/v1/domains/domain{number}")
+        client.request("GET", f"/d/domain{number}/page{number}")
+        client.request("POST", f"/d/domain{number}/v1/translate", json={"texts": [str(number)]})
+
+    sent(0)
+    read(client)  # whose own request is counted, too
+    size = len(read(client))
+    for number in range(1, 30):
+        sent(number)
+    found = read(client)
+    assert len(found) == size
+    assert found["knnmt_request_seconds_count", "other", "/v1/translate", "405"] == 30
+
+
 def test_a_service_with_keys_shows_them_to_those_who_have_one(
     start_service: StartService, served_store: Path, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
 _UPLOADS = re.compile(
     r"/v1/domains/[^/]+/memories|/v1/documents|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+"
 )
+_LINKED = re.compile(r"/|/page/[^/]+|/openapi\.json|/health|/ready|/metrics")  # what a link of another site may open
 _PIECE_SECONDS = 30.0  # the longest pause between two parts of a body
 _LEAST_BYTES = 1_000  # of a body in each further second of waiting for it
 _TOO_SLOW = f"send {_LEAST_BYTES:,} bytes or more a second, without a pause of {_PIECE_SECONDS:g} seconds"
@@ -57,7 +58,7 @@ class Guard:
             await send(message)
 
         try:
-            self._require_host(headers)
+            self._require_host(headers, scope["path"])
             _require_length(headers, most)
         except Problem as problem:
             answer = problem.answer()
@@ -84,13 +85,13 @@ class Guard:
 
         await self._app(scope, counted, sent)
 
-    def _require_host(self, headers: Headers) -> None:
+    def _require_host(self, headers: Headers, path: str) -> None:
         host = _name_of(f"//{headers.get('host', '')}")
         if self._hosts is not None and host not in self._hosts:
             raise Problem(
                 403, "unknown_host", "the service does not answer to this host name; add it with the setting `hosts`"
             )
-        if _is_of_another_site(headers):
+        if _is_of_another_site(headers, path):
             raise Problem(403, "other_site", "pages of other sites may not use the service")
 
 
@@ -102,9 +103,12 @@ def _require_length(headers: Headers, most: int) -> None:
         raise _too_large(most)
 
 
-def _is_of_another_site(headers: Headers) -> bool:
-    """Whether a browser says that the request comes from a page of another site or port. Links are allowed."""
-    followed = headers.get("sec-fetch-mode") == "navigate"
+def _is_of_another_site(headers: Headers, path: str) -> bool:
+    """Whether a browser says that the request comes from a page of another site or port.
+
+    Links to the page are allowed. Links to other addresses are not, because some of them translate by GET.
+    """
+    followed = headers.get("sec-fetch-mode") == "navigate" and _LINKED.fullmatch(path) is not None
     if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not followed:
         return True
     origin = headers.get("origin")

@@ -24,6 +24,7 @@ from knnmt.translator.translation import Translation
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 _PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 
 
@@ -142,7 +143,8 @@ class Measured:
         try:
             await self._app(scope, receive, heard)
         finally:
-            # The template of the path, not the path: there are few templates, and they contain no user text.
+            # Every value of a label takes memory for ever, so clients must not be able to choose new ones. The template
+            # of the path is used, not the path: there are few templates, and they contain no text of a user.
             route = getattr(scope.get("route"), "path", "none")
-            method = scope["method"] if route != "none" else "none"
+            method = "none" if route == "none" else scope["method"] if scope["method"] in _METHODS else "other"
             self._requests.labels(method, route, str(status)).observe(time.perf_counter() - began)
