@@ -57,7 +57,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 @pytest.fixture
 def batcher(tiny_translator: Translator) -> Iterator[Batcher]:
-    made = Batcher(tiny_translator, batch=4, queue=40, cached=8)
+    made = Batcher(tiny_translator, batch=4, cached=8)
     yield made
     made.close()
 
@@ -67,7 +67,7 @@ def requests(*texts: str, store: Path | None = None) -> list[Request]:
 
 
 def queued(batcher: Batcher, count: int) -> None:
-    while batcher._waiting < count:
+    while len(batcher._pieces) < count:
         time.sleep(0.001)
 
 
@@ -137,17 +137,124 @@ def test_what_nobody_wants_is_not_decoded(batcher: Batcher, watched: Watched) ->
     assert watched.batches == [["erster"], ["weg 2"]]
 
 
-def test_too_much_is_refused_until_there_is_room(batcher: Batcher, watched: Watched) -> None:
-    much = batcher.submit(
-        requests(*(f"viel {number}" for number in range(60))), SETTINGS
-    )  # where nothing waits, all fits
-    with pytest.raises(Problem) as refused:
-        batcher.submit(requests("mehr"), SETTINGS)
-    assert (refused.value.status, refused.value.code) == (429, "queue_full")
-    assert int(refused.value.answer().headers["retry-after"]) >= 1
+def test_a_client_with_much_lets_others_go_first(batcher: Batcher, watched: Watched) -> None:
+    """Also if its texts are in many requests, and theirs come later."""
+    first = batcher.submit(requests("a"), SETTINGS)
+    assert watched.begun.wait(60)
+    much = [
+        batcher.submit(requests(*(f"viel {request} {number}" for number in range(10))), SETTINGS, client="greedy")
+        for request in range(10)
+    ]
+    others = [batcher.submit(requests(f"wenig {name}"), SETTINGS, client=name) for name in "xyz"]
+    queued(batcher, 19)  # no more texts of a client are cut than are needed soon
     watched.go.set()
-    wait(much)
-    assert batcher.submit(requests("mehr"), SETTINGS)[0].result().text
+    wait([*first, *(each for texts in much for each in texts), *(each for texts in others for each in texts)])
+    assert {"wenig x", "wenig y", "wenig z"} <= {text for batch in watched.batches[1:3] for text in batch}
+    assert len({text for batch in watched.batches for text in batch}) == 104
+
+
+def test_equal_texts_of_a_client_far_behind_keep_nobody_waiting(batcher: Batcher, watched: Watched) -> None:
+    first = batcher.submit(requests("a"), SETTINGS)
+    assert watched.begun.wait(60)
+    much = batcher.submit(requests(*(f"viel {number}" for number in range(40)), "beide"), SETTINGS, client="greedy")
+    queued(batcher, 40)
+    wanted = batcher.submit(requests("beide"), SETTINGS, client="other")
+    queued(batcher, 42)
+    watched.go.set()
+    wait([*first, *much, *wanted])
+    assert any("beide" in batch for batch in watched.batches[1:3])
+
+
+def test_a_batch_has_a_limit_by_cost(tiny_translator: Translator, watched: Watched) -> None:
+    """Rows and steps count: wide beams and long segments make batches of fewer segments."""
+    batcher = Batcher(tiny_translator, batch=4, cached=0)
+    try:
+        first = batcher.submit(requests("a"), SETTINGS)
+        assert watched.begun.wait(60)
+        wide = TextSettings(beam=16, split_sentences=False)
+        texts = [f"{letter} " * 15 for letter in "abcdefgh"]  # of 31 tokens
+        costly = batcher.submit(requests(*texts), wide)
+        queued(batcher, 8)
+        narrow = batcher.submit(requests(*(each.upper() for each in texts)), SETTINGS)
+        queued(batcher, 16)
+        watched.go.set()
+        wait([*first, *costly, *narrow])
+        assert sorted(len(batch) for batch in watched.batches[1:]) == [1] * 8 + [4, 4]
+    finally:
+        batcher.close()
+
+
+def test_costly_segments_leave_a_worker_to_others(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, decode, batches = Event(), Event(), Lane.decode, list[str]()
+
+    def held(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        batches.append(jobs[0].segment.text[:5])
+        if batches[-1] == "lange":
+            begun.set()
+            assert go.wait(60)
+        return decode(lane, jobs, found, growing)
+
+    batcher = Batcher(tiny_translator, batch=1, cached=0, workers=2)
+    monkeypatch.setattr(Lane, "decode", held)
+    wide = TextSettings(beam=16, split_sentences=False)
+    try:
+        long = [batcher.submit(requests(f"langer Text {letter} " + "ja " * 8), wide, client=letter) for letter in "ab"]
+        assert begun.wait(60)
+        for number in range(3):
+            assert batcher.submit(requests(f"kurz {number}"), SETTINGS, client="c")[0].result(60).error is None
+        assert batches.count("lange") == 1
+        go.set()
+        assert all(each.result(60).error is None for texts in long for each in texts)
+    finally:
+        go.set()
+        batcher.close()
+
+
+def test_a_costly_batch_that_nobody_wants_ends(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended, go, decode = Event(), Event(), Event(), Lane.decode
+
+    def watched(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        begun.set()
+        assert go.wait(60)
+        try:
+            return decode(lane, jobs, found, growing)
+        except Exception:
+            ended.set()
+            raise
+
+    batcher = Batcher(tiny_translator, batch=1, cached=0)
+    monkeypatch.setattr(Lane, "decode", watched)
+    try:
+        wide = TextSettings(beam=16, split_sentences=False)
+        [long] = batcher.submit(requests("ein langer Text " + "ja " * 8), wide)
+        assert begun.wait(60)
+        long.cancel()
+        go.set()
+        assert ended.wait(60)
+        assert batcher.submit(requests("kurz"), SETTINGS)[0].result(60).error is None
+        assert batcher.waiting == 0
+    finally:
+        go.set()
+        batcher.close()
+
+
+def test_what_is_refused_at_the_end_is_not_waited_for(tiny_translator: Translator, watched: Watched) -> None:
+    batcher = Batcher(tiny_translator, batch=4, cached=0)
+    first = batcher.submit(requests("a"), SETTINGS)
+    assert watched.begun.wait(60)
+    more = batcher.submit(requests(*(f"noch {number}" for number in range(400))), SETTINGS)
+    more[0].cancel()
+    batcher.refuse()
+    for each in (*first, *more[1:]):
+        with pytest.raises(Problem, match="stopped"):
+            each.result(60)
+    watched.go.set()
+    batcher.close()
+    assert watched.batches == [["a"]]
 
 
 def test_a_text_that_breaks_decoding_breaks_no_other(batcher: Batcher, watched: Watched) -> None:
@@ -193,7 +300,7 @@ def test_a_text_is_answered_when_it_is_done_and_others_are_not(
 
 
 def test_closing_ends_what_was_asked_for(tiny_translator: Translator) -> None:
-    batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0)
+    batcher = Batcher(tiny_translator, batch=4, cached=0)
     asked = batcher.submit(requests(*(f"noch {number}" for number in range(9))), SETTINGS)
     batcher.close()
     assert all(each.done() and each.result().error is None for each in asked)
@@ -214,7 +321,7 @@ def test_two_batches_are_decoded_at_the_same_time(tiny_translator: Translator, m
         assert name == "kurz" or go.wait(60)
         return decode(lane, jobs, found, growing)
 
-    batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0, workers=2)
+    batcher = Batcher(tiny_translator, batch=4, cached=0, workers=2)
     monkeypatch.setattr(Lane, "decode", held)
     try:
         [first] = batcher.submit(requests("lang eins"), SETTINGS)
@@ -239,7 +346,7 @@ def test_what_two_workers_find_is_what_one_finds(tiny_translator: Translator, se
         for place, letter in enumerate("abcdefghijklmnopqrst")
     ]
     asked = [Request(text, served_store if number % 3 else None) for number, text in enumerate(texts)]
-    alone, both = (Batcher(tiny_translator, 4, 400, 0, workers=workers) for workers in (1, 2))
+    alone, both = (Batcher(tiny_translator, 4, 0, workers=workers) for workers in (1, 2))
     expected = [each.result(60).text for each in alone.submit(asked, settings)]
     alone.close()
     with ThreadPoolExecutor(4) as clients:
@@ -253,7 +360,7 @@ def test_what_two_workers_find_is_what_one_finds(tiny_translator: Translator, se
 
 
 def test_what_waits_is_shared_among_workers_that_are_free(tiny_translator: Translator, watched: Watched) -> None:
-    batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0, workers=2)
+    batcher = Batcher(tiny_translator, batch=4, cached=0, workers=2)
     firsts = batcher.submit(requests("a"), SETTINGS) + batcher.submit(requests("b"), SETTINGS)
     while len(watched.batches) < 2:
         time.sleep(0.001)

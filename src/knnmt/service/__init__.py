@@ -5,6 +5,8 @@ service.py    what all of them use: translator, domains, batches, writers, acces
 config.py     settings of the service and its limits, from options or a TOML file
 domains.py    names and the stores behind them
 batching.py   decodes the texts of all requests together
+fair_queue.py the order in which clients take turns
+shares.py     how much of something a client may hold at once
 writing.py    changes stores, one change at a time for each, several in one publication
 index_renewal.py  updates indexes after many corrections
 jobs.py       turns memories into domains, or adds them to domains, in the background

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -61,9 +61,19 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request. key: None if the service has no keys"""
+    """The sender of a request.
+
+    key: None if the service has no keys
+    address: of the client's machine
+    """
 
     key: Key | None
+    address: str = ""
+
+    @property
+    def client(self) -> Hashable:
+        """Whose share of the service a request takes: the key's, or without keys the address's."""
+        return ("address", self.address) if self.key is None else ("key", self.key.name)
 
     @property
     def name(self) -> str:
@@ -127,10 +137,10 @@ class Access:
         """Whether requests need no key."""
         return self._file is None
 
-    def caller(self, presented: str | None) -> Caller:
-        """The owner of a key. Each call counts as one request."""
+    def caller(self, presented: str | None, address: str = "") -> Caller:
+        """The owner of a key, at an address. Each call counts as one request."""
         if self._file is None:
-            return Caller(None)
+            return Caller(None, address)
         if not presented:
             raise Problem(401, "no_key", "a key is needed: send it as 'Authorization: Bearer KEY'")
         found = self._found(presented)
@@ -143,7 +153,7 @@ class Access:
             if wait:
                 message = f"this key may make {found.per_minute} requests per minute"
                 raise Problem(429, "too_many_requests", message, retry_after=wait)
-        return Caller(found)
+        return Caller(found, address)
 
     def holder(self, name: str) -> Caller:
         """Whoever has the key of this name now: for addresses with a secret, which a client asks without its key.

@@ -41,7 +41,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (409, "this cannot be done with the domain"),
         (413, "the request exceeds a limit"),
         (422, "the request is invalid"),
-        (429, "the queue is full, or the key has made too many requests; Retry-After says when to try again"),
+        (429, "the key has made too many requests, or sent too many files; Retry-After says when to try again"),
         (503, "the service is being stopped, or another process changes the store"),
         (504, "not done in time"),
         (507, "the service's disk is full or not writable"),

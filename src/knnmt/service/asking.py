@@ -49,7 +49,7 @@ TheCaller = Annotated[Caller, Depends(_caller)]
 
 def who_asks(request: Request, service: Service, presented: str | None) -> Caller:
     """The caller who presents a key. The key must be for the domain in the address, and that domain must exist."""
-    caller = service.access.caller(presented)
+    caller = service.access.caller(presented, "" if request.client is None else request.client.host)
     if request.scope.get(DOMAIN) is not None:
         domain_asked(request, service, caller, None)
     return caller

@@ -1,16 +1,18 @@
 """`Batcher` decodes the texts of all requests together.
 
 A few threads serve all requests. One thread takes texts in: it looks up exact matches, which need no decoding, and cuts
-the other texts into segments. Workers decode batch after batch. A batch starts with the segment whose turn it is, and
-is filled with waiting segments of similar length, whatever their request or domain. Turns rotate between requests, so a
-new segment waits for about one batch and not for all earlier requests; a long request gets as many segments into a
-batch as the others. A text is returned when all its segments are done, even while other segments of the batch are still
-being decoded.
+the other texts into segments. Workers decode batch after batch. Clients take turns by the cost of their texts
+(`fair_queue.py`), and so do the requests of a client. A batch starts with the segment whose turn it is, and is filled
+with waiting segments of similar length, whatever their request or domain. Its cost has a limit, so a new segment waits
+for about one batch and not for all earlier requests, however long their texts and wide their beams are. A text is
+returned when all its segments are done, even while other segments of the batch are still being decoded.
 
 On a CPU there are two workers. Two simultaneous batches with half of the cores each finish sooner than one after the
-other with all cores, because no core waits for others at the end of every operation.
+other with all cores, because no core waits for others at the end of every operation. Segments that cost much more than
+usual ones are decoded by one worker at a time, so that the others need not wait for them.
 
-Equal texts that wait or are being decoded are decoded once. Recent results are remembered until a store changes.
+Equal texts of a client that wait or are being decoded are decoded once. Recent results are remembered until a store
+changes.
 """
 
 from __future__ import annotations
@@ -21,26 +23,26 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count
 from threading import Condition, Thread
 
 from knnmt.retrieval.statistics import Statistics
+from knnmt.service.fair_queue import FairQueue
 from knnmt.service.problems import Problem
 from knnmt.service.result_cache import ResultCache
-from knnmt.service.waiting_texts import Arrival, Piece, Turn, WaitingText, hand_over, refuse
+from knnmt.service.waiting_pieces import Piece, WaitingPieces
+from knnmt.service.waiting_texts import Arrival, Owner, WaitingText, hand_over, refuse
 from knnmt.service.watching import Watch, growing
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import BegunText, Lane, Piecework, TextSettings
+from knnmt.translator.piecework import BegunText, Piecework, TextSettings
+from knnmt.translator.stages import TextsGrowing
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
-_CONSIDERED = 4  # a batch is chosen from the first 4 times its size of waiting segments
+_PORTION = 4_000.0  # the cost of texts that are cut at once, if there are several
 _MAX_PIECEWORKS = 256
 _LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that just got results often ask again soon
-_FORGETTING = 0.8  # weight of the old average of the speed when a batch is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,8 @@ class BatchReport:
 class Batcher:
     """Translates texts of many requests. Threads may share it.
 
-    batch: segments that are decoded together, at most
+    batch: segments that are decoded together, at most; if they cost more than usual ones, fewer
     workers: batches that are decoded at the same time, by threads that share the cores
-    queue: texts and segments that may wait; if there are more, new ones are turned away
     cached: results that are remembered, at most
     told: is called with a report of every batch
     """
@@ -66,28 +67,24 @@ class Batcher:
         self,
         translator: Translator,
         batch: int,
-        queue: int,
         cached: int,
         told: Callable[[BatchReport], None] = lambda _report: None,
         workers: int = 1,
     ) -> None:
         self.statistics = Statistics()
-        self._translator, self._batch, self._most, self._told = translator, batch, queue, told
+        self._translator, self._batch, self._told = translator, batch, told
         self._changed = Condition()
-        self._arrived: list[Arrival] = []
-        self._lanes: dict[Lane, list[tuple[float, int, Piece]]] = {}
-        self._numbers = count()
-        self._clock = 0.0
-        self._waiting = 0  # segments
+        self._arrived = FairQueue[Arrival]()
+        self._pieces = WaitingPieces(batch)
         self._taking_in = 0  # texts that have arrived and are not cut yet
         self._decoding = 0  # segments
-        self._workers, self._busy = workers, 0
-        self._per_second = 0.0
+        self._workers, self._busy, self._costly = workers, 0, 0
         self._lingers_until = 0.0
+        self._texts = set[WaitingText]()  # that are cut and not done
         self._in_flight: dict[Hashable, WaitingText] = {}
         self._cache = ResultCache(cached)
         self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
-        self._closed = False
+        self._closed = self._refusing = False
         self._threads = [
             Thread(target=self._take_in, name="knnmt-intake", daemon=True),
             *(Thread(target=self._decode, name="knnmt-decode", daemon=True) for _ in range(workers)),
@@ -98,39 +95,41 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """How much is not done: texts that are not cut yet, and segments."""
-        return self._taking_in + self._waiting + self._decoding
+        return self._taking_in + len(self._pieces) + self._decoding
 
     @property
     def hits(self) -> int:
         """Texts that needed no decoding, because an equal text was being decoded or its result was remembered."""
         return self._cache.hits
 
-    def require_room(self, texts: int) -> None:
-        """Raise a problem if too much is waiting. If nothing waits, a request of any size is accepted."""
+    def require_open(self) -> None:
+        """Raise a problem if nothing more is accepted."""
         if self._closed:
-            raise Problem(503, "ending", "the service is being stopped", retry_after=5)
-        if (waiting := self.waiting) and waiting + texts > self._most:
-            seconds = waiting / self._per_second if self._per_second else 5.0
-            message = f"{waiting:,} sentences wait already; try again in about {seconds:.0f} s"
-            raise Problem(429, "queue_full", message, retry_after=seconds)
+            raise _ending()
 
     def submit(
-        self, requests: Sequence[Request], settings: TextSettings, watches: Sequence[Watch] | None = None
+        self,
+        requests: Sequence[Request],
+        settings: TextSettings,
+        watches: Sequence[Watch] | None = None,
+        client: Hashable = None,
     ) -> list[Future[Translation]]:
         """Have texts translated. Cancel a future if its text is no longer wanted; texts that nobody wants are not
         decoded.
 
         watches: one for each text; each is told the progress while its text is decoded
+        client: whoever sent the texts; clients take turns
         """
-        turn = Turn()
+        owner: Owner = client, object()
         watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
         arrivals = [
-            Arrival(each, settings, turn, Future(), watch) for each, watch in zip(requests, watched, strict=True)
+            Arrival(each, settings, owner, Future(), watch) for each, watch in zip(requests, watched, strict=True)
         ]
         with self._changed:
-            self.require_room(len(arrivals))
+            self.require_open()
             self.piecework(settings)  # raises errors in the settings at once
-            self._arrived += arrivals
+            for each in arrivals:
+                self._arrived.put(owner, each, each.cost)
             self._taking_in += len(arrivals)
             self._changed.notify_all()
         return [each.wanted for each in arrivals]
@@ -143,6 +142,18 @@ class Batcher:
             while len(self._pieceworks) > _MAX_PIECEWORKS:
                 self._pieceworks.popitem(last=False)
             return found
+
+    def refuse(self) -> None:
+        """Accept nothing more, and refuse everything that is not done."""
+        with self._changed:
+            self._closed = self._refusing = True
+            arrived = set(self._arrived.in_turn())
+            self._arrived.forget(arrived)
+            self._taking_in -= len(arrived)
+            for text in self._texts:
+                text.refuse(_ending())
+            refuse([each.wanted for each in arrived], _ending())
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Accept nothing more, and end when everything that waits is done."""
@@ -167,11 +178,25 @@ class Batcher:
                 self._changed.notify_all()
 
     def _next_arrivals(self) -> list[Arrival]:
+        """Texts whose turn it is; none when the batcher is closed and all are taken in."""
         with self._changed:
-            while not self._arrived and not self._closed:
+            while True:
+                if arrived := self._portion():
+                    self._arrived.remove(set(arrived))
+                    return arrived
+                if self._closed and not self._arrived:
+                    return []
                 self._changed.wait()
-            arrived, self._arrived = self._arrived, []
-            return arrived
+
+    def _portion(self) -> list[Arrival]:
+        """The texts that are cut next; called with the lock. They still wait."""
+        portion, cost = list[Arrival](), 0.0
+        for each in self._arrived.in_turn(self._pieces.clients_with_enough()):
+            cost += each.cost
+            if portion and cost > _PORTION:
+                break
+            portion.append(each)
+        return portion
 
     def _begin(self, piecework: Piecework, group: list[Arrival]) -> None:
         try:
@@ -188,96 +213,78 @@ class Batcher:
 
     def _enqueue(self, piecework: Piecework, begun: BegunText, arrival: Arrival) -> None:
         same = begun.sameness()
+        client = arrival.owner[0]
         key = None if same is None else (piecework, same)
         with self._changed:
+            if self._refusing:
+                refuse([arrival.wanted], _ending())
+                return
             if key is not None and (known := self._cache.get(key)) is not None:
                 hand_over([arrival.wanted], known)
                 return
-            if key is not None and (twin := self._in_flight.get(key)) is not None:
+            if key is not None and (twin := self._in_flight.get((client, key))) is not None:
                 self._cache.hits += 1
                 twin.wanted.append(arrival.wanted)
                 twin.watched.add(arrival.wanted, arrival.watch)
                 return
-            text = WaitingText(begun, arrival.turn, key, [arrival.wanted])
+            text = WaitingText(begun, arrival.owner, key, [arrival.wanted])
             text.watched.add(arrival.wanted, arrival.watch)
+            self._texts.add(text)
             if begun.jobs:
                 if key is not None:
-                    self._in_flight[key] = text
+                    self._in_flight[client, key] = text
                 self._queue(text)
                 return
         self._end(text)
 
     def _queue(self, text: WaitingText) -> None:
         """Queue the segments of a text; called with the lock."""
-        lane = self._lanes.setdefault(text.begun.lane, [])
         for place in range(len(text.begun.jobs)):
-            text.turn.at = max(text.turn.at + 1, self._clock)
-            heappush(lane, (text.turn.at, next(self._numbers), Piece(text, place)))
-        self._waiting += len(text.begun.jobs)
+            self._pieces.put(Piece(text, place))
         self._changed.notify_all()
 
     # Decoding ---------------------------------------------------------------------------------------------------------
 
     def _decode(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            lane, pieces = batch
+        while pieces := self._next_batch():
             began = time.perf_counter()
-            self._decode_batch(lane, pieces)
+            self._decode_batch(pieces)
             seconds = time.perf_counter() - began
             with self._changed:
                 self._busy -= 1
-                speed = self._workers * len(pieces) / max(seconds, 1e-6)
-                self._per_second = _FORGETTING * self._per_second + (1 - _FORGETTING) * speed or speed
+                self._costly -= self._pieces.is_costly(pieces[0])
                 waiting = self.waiting
+                self._changed.notify_all()
             self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
             self._told(BatchReport(len(pieces), seconds, waiting))
 
-    def _next_batch(self) -> tuple[Lane, list[Piece]] | None:
-        """The next batch: the segment that has the first turn, and those of its lane with the most similar lengths."""
+    def _next_batch(self) -> list[Piece]:
+        """The next batch: the segment whose turn it is, and those of its lane with the most similar lengths.
+
+        It is empty when the batcher is closed and everything is done.
+        """
         with self._changed:
             self._linger()
             while True:
-                self._lanes = {lane: pieces for lane, pieces in self._lanes.items() if pieces}
-                if self._lanes:
-                    lane = min(self._lanes, key=lambda each: self._lanes[each][0])
-                    share = -(-self._waiting // (self._workers - self._busy))  # leave the rest for idle workers
-                    if pieces := self._chosen(self._lanes[lane], min(self._batch, max(1, share))):
-                        self._waiting -= len(pieces)
-                        self._decoding += len(pieces)
-                        self._busy += 1
-                        return lane, pieces
-                elif self._closed and not self._taking_in:
-                    return None
-                else:
-                    self._changed.wait()
+                free = self._workers == 1 or not self._costly  # otherwise another worker has a costly segment
+                if pieces := self._pieces.take_batch(self._workers - self._busy, with_costly=free):
+                    self._decoding += len(pieces)
+                    self._busy += 1
+                    self._costly += self._pieces.is_costly(pieces[0])
+                    self._changed.notify_all()  # more texts may be cut
+                    return pieces
+                if self._closed and not self._taking_in and not self._pieces:
+                    return []
+                self._changed.wait()
 
     def _linger(self) -> None:
         """Wait a moment after a batch for the next one to fill; called with the lock."""
-        while self._waiting < self._batch and not self._closed:
+        while len(self._pieces) < self._batch and not self._closed:
             if (seconds := self._lingers_until - time.perf_counter()) <= 0:
                 return
             self._changed.wait(seconds)
 
-    def _chosen(self, lane: list[tuple[float, int, Piece]], most: int) -> list[Piece]:
-        considered: list[tuple[float, int, Piece]] = []
-        while lane and len(considered) < _CONSIDERED * self._batch:
-            each = heappop(lane)
-            if each[2].text.abandoned:
-                self._waiting -= 1
-                self._forget(each[2].text)
-            else:
-                considered.append(each)
-        if not considered:
-            return []
-        self._clock, first = considered[0][0], len(considered[0][2].job.source)
-        order = sorted(range(len(considered)), key=lambda place: abs(len(considered[place][2].job.source) - first))
-        taken = {0, *order[:most]} if 0 in order[:most] else {0, *order[: most - 1]}
-        for place, each in enumerate(considered):
-            if place not in taken:
-                heappush(lane, each)
-        return [considered[place][2] for place in sorted(taken)]
-
-    def _decode_batch(self, lane: Lane, pieces: list[Piece]) -> None:
+    def _decode_batch(self, pieces: list[Piece]) -> None:
         """Decode some segments, and finish the texts whose segments are then all done."""
         known: set[int] = set()
 
@@ -287,12 +294,16 @@ class Batcher:
 
         try:
             watched = growing([(piece.text.watched, piece.place) for piece in pieces])
-            found = lane.decode([piece.job for piece in pieces], take, watched)
+            if self._pieces.is_costly(pieces[0]):
+                watched = _while_wanted(pieces, watched)
+            found = pieces[0].lane.decode([piece.job for piece in pieces], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
-            if len(pieces) > 1:  # one of the segments caused the error; try each on its own
+            if isinstance(error, _UnwantedError):
+                self._put_back(left)
+            elif len(pieces) > 1:  # one of the segments caused the error; try each on its own
                 for piece in left:
-                    self._decode_batch(lane, [piece])
+                    self._decode_batch([piece])
             elif left:
                 with self._changed:
                     self._decoding -= 1
@@ -301,6 +312,16 @@ class Batcher:
         for number, parts in enumerate(found):
             if number not in known:
                 self._take(pieces[number], parts)
+
+    def _put_back(self, pieces: Sequence[Piece]) -> None:
+        """Let segments wait that nobody wanted, unless that is still so."""
+        with self._changed:
+            self._decoding -= len(pieces)
+            for piece in pieces:
+                if piece.text.abandoned:
+                    self._forget(piece.text)
+                else:
+                    self._pieces.put(piece)
 
     def _take(self, piece: Piece, parts: list[Part]) -> None:
         """Store the result of a segment, and finish its text if no segment is missing."""
@@ -339,5 +360,27 @@ class Batcher:
 
     def _forget(self, text: WaitingText) -> None:
         """Let no further request join this text; called with the lock."""
-        if text.key is not None and self._in_flight.get(text.key) is text:
-            del self._in_flight[text.key]
+        self._texts.discard(text)
+        key = text.owner[0], text.key
+        if self._in_flight.get(key) is text:
+            del self._in_flight[key]
+
+
+class _UnwantedError(Exception):
+    """Nobody wants the texts of a batch any more."""
+
+
+def _while_wanted(pieces: Sequence[Piece], watched: TextsGrowing | None) -> TextsGrowing:
+    """A function that is called while a batch is decoded, and ends it if nobody wants it any more."""
+
+    def grow(texts: Callable[[], dict[int, str]]) -> None:
+        if all(piece.text.abandoned for piece in pieces):
+            raise _UnwantedError
+        if watched is not None:
+            watched(texts)
+
+    return grow
+
+
+def _ending() -> Problem:
+    return Problem(503, "ending", "the service is being stopped", retry_after=5)

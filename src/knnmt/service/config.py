@@ -38,7 +38,7 @@ class Limits:
     texts: of a request
     characters: of all texts of a request
     text_characters: of one text
-    queue: sentences that may wait; if there are more, requests fail until there is room
+    queue: texts of a client that wait or are decoded at the same time; further requests of the client wait
     wait_seconds: the longest time that a request may take; it then fails
     beam, neighbours: the largest values that a request may ask for
     cached: results that are remembered
@@ -53,7 +53,7 @@ class Limits:
     texts: int = 1_000
     characters: int = 1_000_000
     text_characters: int = 20_000
-    queue: int = 4_096
+    queue: int = 1_024
     wait_seconds: float = 300.0
     beam: int = 16
     neighbours: int = 256

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -45,7 +45,6 @@ _TOGETHER = 2  # documents whose units are decoded at the same time
 _WRITTEN_BYTES = 1 << 20  # units that are submitted at once
 _KEPT = 50  # documents, finished or not
 _KEPT_SECONDS = 3_600
-_PATIENCE_SECONDS = 0.5  # between two attempts while the queue is full
 _ENDING = re.compile(r"\.[a-z0-9]{1,10}")
 _KEY = re.compile(r"[0-9a-f]{32}")
 State = Literal["queued", "translating", "done", "error"]
@@ -55,12 +54,14 @@ State = Literal["queued", "translating", "done", "error"]
 class DocumentWork:
     """How a document is translated.
 
+    client: whose turns its texts take (`Caller.client`)
     languages: for formats that hold any number of them
     told: the languages that the model is told
     with_remarks: whether the document gets remarks about where its translations came from
     """
 
     domain: Domain
+    client: Hashable
     languages: AskedLanguages
     told: AskedLanguages = (None, None)
     glossary: Glossary | None = None
@@ -249,17 +250,10 @@ class Documents:
             )
             for text, context in zip(texts, contexts, strict=True)
         ]
-        while True:
-            if sent.unwanted.is_set():
-                raise Problem(404, "unknown_document", "the document is no longer wanted")
-            try:
-                futures = self._batcher.submit(requests, replace(work.settings, match=work.domain.store is not None))
-            except Problem as problem:
-                if problem.status != 429 or self._closed:
-                    raise
-                time.sleep(_PATIENCE_SECONDS)
-            else:
-                break
+        if sent.unwanted.is_set():
+            raise Problem(404, "unknown_document", "the document is no longer wanted")
+        settings = replace(work.settings, match=work.domain.store is not None)
+        futures = self._batcher.submit(requests, settings, client=work.client)
         sent.asked, made = futures, []
         for future in futures:
             if sent.unwanted.is_set():

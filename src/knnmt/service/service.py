@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from knnmt.service.glossaries import Glossaries
 from knnmt.service.jobs import Jobs
 from knnmt.service.metrics import Metrics
 from knnmt.service.problems import Problem
+from knnmt.service.shares import Shares
 from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers
 from knnmt.translator.memories import Request
@@ -61,7 +62,8 @@ class Service:
         batch, workers = (_ON_A_CPU, min(_WORKERS, torch.get_num_threads())) if on_cpu else (_ON_A_GPU, 1)
         if workers > 1:
             torch.set_num_threads(torch.get_num_threads() // workers)
-        self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached, self.metrics.batch, workers)
+        self.batcher = Batcher(self.translator, batch, limits.cached, self.metrics.batch, workers)
+        self.texts = Shares(limits.queue)
         self.writers = Writers(self.translator, self.metrics.written)
         self.jobs = Jobs(config.data, limits, self.translator, self.domains, self.writers)
         self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
@@ -72,22 +74,29 @@ class Service:
         self.ready = True
 
     async def translate(
-        self, requests: Sequence[Request], settings: TextSettings, seconds: float | None = None
+        self, requests: Sequence[Request], settings: TextSettings, client: Hashable, seconds: float | None = None
     ) -> list[Translation]:
         """Translate texts in order. Cancelling this cancels the texts.
 
+        client: whose turns and share the texts take (`Caller.client`)
         seconds: time limit; by default, and at most, that of the limits
         """
-        futures = self.batcher.submit(requests, settings)
-        try:
-            made = await self.until(asyncio.gather(*map(asyncio.wrap_future, futures)), seconds)
-            self.metrics.translated(made)
-            return made
-        finally:
-            for future in futures:  # no effect on those that are done
-                future.cancel()
+        made = await self.until(self._translated(requests, settings, client), seconds)
+        self.metrics.translated(made)
+        return made
 
-    async def until(self, wanted: asyncio.Future[Result], seconds: float | None) -> Result:
+    async def _translated(
+        self, requests: Sequence[Request], settings: TextSettings, client: Hashable
+    ) -> list[Translation]:
+        async with self.texts.hold(client, len(requests)):
+            futures = self.batcher.submit(requests, settings, client=client)
+            try:
+                return await asyncio.gather(*map(asyncio.wrap_future, futures))
+            finally:
+                for future in futures:  # no effect on those that are done
+                    future.cancel()
+
+    async def until(self, wanted: Awaitable[Result], seconds: float | None) -> Result:
         """Await something for at most so many seconds; then cancel it and raise a problem."""
         most = self.config.limits.wait_seconds
         seconds = most if seconds is None else min(seconds, most)

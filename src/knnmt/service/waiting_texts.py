@@ -1,4 +1,4 @@
-"""Texts that wait until their segments are decoded, and the requests that wait for them."""
+"""Texts that wait until they are cut and decoded, and the requests that wait for them."""
 
 from __future__ import annotations
 
@@ -6,30 +6,36 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from knnmt.protection.marked import written
 from knnmt.service.watching import Watch, Watched
 from knnmt.translator.assembly import Part
-from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import BegunText, TextSettings
 from knnmt.translator.translation import Translation
 
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """The turn of a request: when its next segment is to be decoded, on a clock that counts segments in rotation."""
-
-    at: float = 0.0
+_TEXT_COST = 20.0  # of cutting an empty text
+Owner = tuple[Hashable, Hashable]
+"""The client and the request of a text; texts of clients take turns, and so do those of a client's requests."""
 
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """A text of a request. wanted: the sender's future; watch: is told the progress"""
+    """A text of a request that is not cut into segments yet.
+
+    wanted: the sender's future; watch: is told the progress
+    """
 
     request: Request
     settings: TextSettings
-    turn: Turn
+    owner: Owner
     wanted: Future[Translation]
     watch: Watch | None
+
+    @property
+    def cost(self) -> float:
+        """About the work of cutting it, in characters."""
+        text = self.request.text
+        return _TEXT_COST + len(text if isinstance(text, str) else written(text))
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +43,7 @@ class WaitingText:
     """A text whose segments wait or are being decoded. wanted: the futures of all who wait for it"""
 
     begun: BegunText
-    turn: Turn
+    owner: Owner
     key: Hashable | None
     wanted: list[Future[Translation]]
     watched: Watched = field(default_factory=Watched)
@@ -63,21 +69,9 @@ class WaitingText:
         hand_over(self.wanted, made)
 
     def refuse(self, error: Exception) -> None:
-        """Give an error to all who want the text."""
+        """Give an error to all who want the text. Nobody wants it then."""
         refuse(self.wanted, error)
-
-
-@dataclass(slots=True, eq=False)
-class Piece:
-    """A segment of a text."""
-
-    text: WaitingText
-    place: int
-
-    @property
-    def job(self) -> Job:
-        """The work of decoding it."""
-        return self.text.begun.jobs[self.place]
+        self.wanted = []
 
 
 def hand_over(wanted: Sequence[Future[Translation]], made: Translation) -> None:

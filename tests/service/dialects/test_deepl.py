@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +25,6 @@ from knnmt.errors import DatastoreLockedError
 from knnmt.service import jobs
 from knnmt.service.access import new_key
 from knnmt.service.config import Limits
-from knnmt.service.dialects import texts
 from knnmt.service.dialects.deepl import TranslateAnswer
 from knnmt.service.problems import Problem
 from knnmt.translator.translator import Translator
@@ -293,7 +291,7 @@ def test_a_server_of_other_languages_echoes_what_weblate_tries(client: TestClien
     assert (other.status_code, other.json()["message"][:9]) == (400, "Value for")
 
 
-def test_weblate_is_not_turned_away_by_a_full_queue(start_service: StartService, served_store: Path) -> None:
+def test_weblate_waits_for_its_share_and_is_not_turned_away(start_service: StartService, served_store: Path) -> None:
     """Trap: it sends batches of 20, and would not come back for half an hour."""
     client = start_service(stores={"small": served_store}, limits=Limits(queue=20))
     with ThreadPoolExecutor(3) as tools:
@@ -304,7 +302,6 @@ def test_weblate_is_not_turned_away_by_a_full_queue(start_service: StartService,
 @pytest.mark.parametrize(
     "problem",
     [
-        Problem(429, "queue_full", "full"),
         Problem(503, "ending", "the service is being stopped"),
         DatastoreLockedError("another process"),
     ],
@@ -314,7 +311,6 @@ def test_no_refusal_that_is_soon_over_turns_tools_away(
 ) -> None:
     """Trap: Weblate leaves a service alone after 401, 403, 429, 456 and 503; DeepL's client tries five times more."""
     service: Any = client.app.state.service  # type: ignore[attr-defined]
-    monkeypatch.setattr(texts, "time", SimpleNamespace(monotonic=count(0, 1_000).__next__))  # a long wait for the queue
     refused: list[int] = []
     translate = service.translate
 
@@ -332,7 +328,6 @@ def test_no_refusal_that_is_soon_over_turns_tools_away(
         answer = client.post(path, json=asked)
         assert (answer.status_code, len(answer.json()["message"]) > 3) == (504, True)
     refused.clear()
-    monkeypatch.setattr(texts, "time", time)
     monkeypatch.setattr("deepl.http_client._BackoffTimer.BACKOFF_INITIAL", 0.01)
     assert api.translate_text(KNOWN, target_lang="EN-GB").text == held(client, KNOWN)
     assert refused == [1, 1]

@@ -83,6 +83,7 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
         raise Problem(422, "invalid_request", "a document comes back in its own format: leave output_format out")
     work = DocumentWork(
         domain=domain,
+        client=caller.client,
         languages=(way.source, way.target),
         told=way.told,
         glossary=glossary_of(service, caller, asked, way),

@@ -276,7 +276,7 @@ async def translate_file(request: Request, service: TheService) -> Response:
     file = file_of(asked.file, "file")
     way = required_direction(service, domain, asked.stated, asked.target)
     name = file.filename or "document"
-    work = DocumentWork(domain=domain, languages=(way.source, way.target), told=way.told)
+    work = DocumentWork(domain=domain, client=caller.client, languages=(way.source, way.target), told=way.told)
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
     await asyncio.wrap_future(sent.ended)
     if sent.state == "error":

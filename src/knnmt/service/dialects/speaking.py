@@ -30,7 +30,7 @@ _MAX_FIELDS = 5_000
 _LIKE_FORMS = (FORM, MULTIPART)
 _WITHIN = re.compile(r"(\w{1,40})\[(\d{1,4})\]\.(\w{1,40})", re.ASCII)
 # After 429 and 503 Weblate stops for half an hour, so a short problem is reported as 504.
-_SOON_OVER = ("ending", "locked", "queue_full")
+_SOON_OVER = ("ending", "locked")
 BAD_REQUEST: dict[int | str, dict[str, Any]] = {400: {"model": ProblemAnswer, "description": "the request is invalid"}}
 
 

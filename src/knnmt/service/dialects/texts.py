@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +24,6 @@ from knnmt.translator.piecework import TextSettings
 from knnmt.translator.translation import Translation
 
 _LINE_IN_TEXT = re.compile(r"(?<=\S)[ \t]*\r?\n[ \t]*(?=\S)")
-_PATIENCE_SECONDS = 0.1  # between two attempts while the queue is full
 NEVER_TRANSLATED = ("script", "style")
 
 
@@ -61,7 +59,7 @@ async def translated(
     asked = service, caller, domain, texts, work
     # Reading much mark-up takes a while; a thread leaves others served meanwhile.
     requests = await asyncio.to_thread(_requests, *asked) if work.markup else _requests(*asked)
-    made = await while_connected(request, _patiently(service, requests, work.settings))
+    made = await while_connected(request, service.translate(requests, work.settings, caller.client))
     for each in made:
         if each.error is not None:
             raise Problem(422, "no_translation", service.domains.named_in(each.error))
@@ -69,15 +67,15 @@ async def translated(
 
 
 def order(service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork) -> None:
-    """Translate texts that will be asked for later, so that their results are remembered; do nothing if the queue is
-    long.
+    """Translate texts that will be asked for later, so that their results are remembered; do nothing if the client has
+    its share of texts already.
     """
     requests = _requests(service, caller, domain, texts, work)
-    try:
-        service.batcher.submit(requests, work.settings)
-    except Problem as problem:
-        if problem.code != "queue_full":
-            raise
+    if not service.texts.try_hold(caller.client, len(requests)):
+        return
+    loop = asyncio.get_running_loop()
+    for future in service.batcher.submit(requests, work.settings, client=caller.client):
+        future.add_done_callback(lambda _done: loop.call_soon_threadsafe(service.texts.give_back, caller.client, 1))
 
 
 def _requests(
@@ -92,18 +90,6 @@ def _requests(
         TextRequest(_marked(text, work), domain.store, None, work.glossary, source_lang=source, target_lang=target)
         for text in texts
     ]
-
-
-async def _patiently(service: Service, requests: Sequence[TextRequest], settings: TextSettings) -> list[Translation]:
-    """Translate, but wait while the queue is full: tools stop using a service that turns them away."""
-    until = time.monotonic() + service.config.limits.wait_seconds
-    while True:
-        try:
-            return await service.translate(requests, settings)
-        except Problem as problem:
-            if problem.code != "queue_full" or time.monotonic() > until:
-                raise
-            await asyncio.sleep(_PATIENCE_SECONDS)
 
 
 def _marked(text: str, work: TextWork) -> str | Marked:

@@ -65,6 +65,7 @@ async def send(
     known = await asyncio.to_thread(service.describe, chosen)
     work = DocumentWork(
         domain=chosen,
+        client=caller.client,
         languages=(
             source_language or _text(known["source_language"]),
             target_language or _text(known["target_language"]),

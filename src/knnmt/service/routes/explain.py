@@ -43,9 +43,10 @@ async def explain(asked: ExplainAsked, request: Request, service: TheService, ca
     ]
 
     async def both() -> tuple[list[Translation], list[Translation]]:
-        seconds = asked.timeout_seconds
-        with_memory = service.translate(requests, asked.settings(with_memory=True), seconds)
-        return await asyncio.gather(with_memory, service.translate(alone, asked.settings(with_memory=False), seconds))
+        client, seconds = caller.client, asked.timeout_seconds
+        with_memory = service.translate(requests, asked.settings(with_memory=True), client, seconds)
+        without = service.translate(alone, asked.settings(with_memory=False), client, seconds)
+        return await asyncio.gather(with_memory, without)
 
     made, bare = await while_connected(request, both())
     explained = [_shown(service, *each) for each in zip(made, bare, strict=True)]

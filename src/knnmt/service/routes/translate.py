@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from knnmt.errors import KnnmtError
+from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import TranslateAnswer
 from knnmt.service.asking import TheCaller, TheService, domain_asked, require_retrieval, text_requests, while_connected
 from knnmt.service.problems import Problem, problem_of
@@ -43,9 +44,10 @@ async def translate(asked: TranslateAsked, request: Request, service: TheService
     requests = text_requests(asked, domain, service.config.limits)
     await require_retrieval(service, requests)
     if asked.stream:
-        service.batcher.require_room(len(requests))  # while the answer can still have another status
-        return StreamingResponse(_lines(service, requests, asked), media_type=_NDJSON)
-    made = await while_connected(request, service.translate(requests, asked.settings(), asked.timeout_seconds))
+        service.batcher.require_open()  # while the answer can still have another status
+        return StreamingResponse(_lines(service, caller, requests, asked), media_type=_NDJSON)
+    work = service.translate(requests, asked.settings(), caller.client, asked.timeout_seconds)
+    made = await while_connected(request, work)
     return JSONResponse(
         {"domain": domain.name, "translations": [shown(service, each, asked.evidence) for each in made]}
     )
@@ -78,17 +80,20 @@ def _words(translation: Translation) -> list[dict[str, Any]]:
     ]
 
 
-async def _lines(service: Service, requests: Sequence[TextRequest], asked: TranslateAsked) -> AsyncIterator[str]:
+async def _lines(
+    service: Service, caller: Caller, requests: Sequence[TextRequest], asked: TranslateAsked
+) -> AsyncIterator[str]:
     """A line for each text, and a last one with the error, if there was one."""
     news = _News()
-    numbers = range(len(requests))
-    watches = [partial(news.grown, number) for number in numbers] if asked.so_far else None
-    futures = service.batcher.submit(requests, asked.settings(), watches)
-    for number, future in enumerate(futures):
-        future.add_done_callback(partial(news.done, number))
-    left = len(futures)
+    left = len(requests)
+    watches = [partial(news.grown, number) for number in range(left)] if asked.so_far else None
+    futures: Sequence[Future[Translation]] = ()
+    seconds = min(asked.timeout_seconds or float("inf"), service.config.limits.wait_seconds)
     try:
-        async with asyncio.timeout(min(asked.timeout_seconds or float("inf"), service.config.limits.wait_seconds)):
+        async with asyncio.timeout(seconds), service.texts.hold(caller.client, left):
+            futures = service.batcher.submit(requests, asked.settings(), watches, caller.client)
+            for number, future in enumerate(futures):
+                future.add_done_callback(partial(news.done, number))
             while left:
                 number, come = await news.next()
                 if isinstance(come, str):

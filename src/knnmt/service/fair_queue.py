@@ -1,0 +1,113 @@
+"""`FairQueue`: items of many clients, and which of them comes next.
+
+Each client has an account of the cost of its items that were taken. The next item is one of the client whose account is
+lowest. So a client that asks for much waits for itself, and a client that asks for little hardly waits for others. A
+client that comes, or comes back, starts where the clock is, which moves on with the cost of all clients: it neither
+pays for the time before nor saves it up. (This is start-time fair queueing.)
+
+An owner can have several levels, such as a client and a request: the requests of a client take turns in the same way.
+Items of the same owner stay in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+@dataclass(slots=True, eq=False)
+class _Account(Generic[Item]):
+    """The items of an owner.
+
+    at: the cost of its items that were taken, on the clock of its level
+    size: the number of items, with those of the next level
+    clock: where the accounts of the next level start: the account of the one that was served last, before it paid
+    due: by how much the clock moves on when the next one is served
+    """
+
+    at: float = 0.0
+    size: int = 0
+    clock: float = 0.0
+    due: float = 0.0
+    items: deque[tuple[Item, float]] = field(default_factory=deque)
+    parts: dict[Hashable, _Account[Item]] = field(default_factory=dict)
+
+    def put(self, owner: Sequence[Hashable], item: Item, cost: float) -> None:
+        self.size += 1
+        if not owner:
+            self.items.append((item, cost))
+            return
+        part = self.parts.setdefault(owner[0], _Account())
+        if not part.size:
+            part.at = max(part.at, self.clock)
+        part.put(owner[1:], item, cost)
+
+    def in_turn(self, without: Collection[Hashable] = ()) -> Iterator[tuple[Item, float]]:
+        """The items, each with its cost, in the order in which they would be taken one after the other."""
+        yield from self.items
+        parts = [part for name, part in self.parts.items() if part.size and name not in without]
+        waiting = [(part.at, number, part.in_turn()) for number, part in enumerate(parts)]
+        heapify(waiting)
+        while waiting:
+            at, number, items = heappop(waiting)
+            if (found := next(items, None)) is not None:
+                yield found
+                heappush(waiting, (at + found[1], number, items))
+
+    def remove(self, chosen: Collection[Item], share: float) -> float:
+        """Remove items, charge this share of their costs to the accounts of the next level, and return the sum."""
+        paid = share * sum(cost for item, cost in self.items if item in chosen)
+        self.items = deque(each for each in self.items if each[0] not in chosen)
+        waiting = [part for part in self.parts.values() if part.size]
+        costs = [part.remove(chosen, share) for part in waiting]
+        if served := [part.at for part, cost in zip(waiting, costs, strict=True) if cost]:
+            self.clock = max(self.clock + self.due, min(served))
+            self.due = sum(costs) / len(waiting)  # or new owners would for ever come before those that wait
+        for part, cost in zip(waiting, costs, strict=True):
+            part.at += cost
+        self.size = len(self.items) + sum(part.size for part in waiting)
+        if not self.size:
+            self.clock, self.due, self.parts = self.clock + self.due, 0.0, {}
+        self.parts = {name: part for name, part in self.parts.items() if part.size or part.at > self.clock}
+        return paid + sum(costs)
+
+
+class FairQueue(Generic[Item]):
+    """Items that wait. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._all = _Account[Item]()
+
+    def __len__(self) -> int:
+        return self._all.size
+
+    def put(self, owner: Sequence[Hashable], item: Item, cost: float = 1.0) -> None:
+        """Add an item behind those of the same owner. An item can wait only once; its cost is above 0."""
+        self._all.put(owner, item, cost)
+
+    def in_turn(self, without: Collection[Hashable] = ()) -> Iterator[Item]:
+        """The items in the order in which they would be taken one after the other.
+
+        without: clients whose items are left out
+        """
+        return (item for item, _ in self._all.in_turn(without))
+
+    def remove(self, chosen: Collection[Item]) -> None:
+        """Remove items that are done next, and charge their costs to their owners."""
+        self._all.remove(chosen, 1.0)
+
+    def forget(self, chosen: Collection[Item]) -> None:
+        """Remove items that are no longer wanted."""
+        self._all.remove(chosen, 0.0)
+
+    def take(self) -> Item | None:
+        """Remove and return the next item; None if nothing waits."""
+        item = next(self.in_turn(), None)
+        if item is not None:
+            self.remove({item})
+        return item

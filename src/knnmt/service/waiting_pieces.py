@@ -1,0 +1,98 @@
+"""`WaitingPieces`: the segments that wait until they are decoded, and which of them make the next batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
+
+from knnmt.service.fair_queue import FairQueue
+from knnmt.service.waiting_texts import WaitingText
+from knnmt.translator.job import Job
+from knnmt.translator.piecework import Lane
+
+_CONSIDERED = 4  # a batch is chosen from the first 4 times its size of waiting segments
+_AHEAD = 4  # a client has enough waiting segments if they make 4 batches
+_USUAL_COST = 150.0  # of a segment: 30 tokens with a beam of 5
+_COSTLY = 0.5  # a segment is costly if it has more than this share of the cost of a batch
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """A segment of a text, at a place among its segments.
+
+    lane: segments of one lane can be decoded together
+    cost: about the work of decoding it, in rows and steps: a step has a row for each hypothesis
+    """
+
+    text: WaitingText
+    place: int
+    job: Job = field(init=False)
+    lane: Lane = field(init=False)
+    cost: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.job, self.lane = self.text.begun.jobs[self.place], self.text.begun.lane
+        self.cost = float(max(1, len(self.job.source)) * self.lane.decoding.beam)
+
+
+class WaitingPieces:
+    """Segments that wait. Not for several threads at once.
+
+    batch: segments of a batch, at most; if they cost more than usual ones, fewer
+    """
+
+    def __init__(self, batch: int) -> None:
+        self._batch, self._most_cost = batch, batch * _USUAL_COST
+        self._queue = FairQueue[Piece]()
+        self._counts = Counter[Hashable]()  # by client
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def put(self, piece: Piece) -> None:
+        """Add a segment."""
+        self._queue.put(piece.text.owner, piece, piece.cost)
+        self._counts[piece.text.owner[0]] += 1
+
+    def clients_with_enough(self) -> set[Hashable]:
+        """The clients for whom no more texts need to be cut yet."""
+        return {client for client, count in self._counts.items() if count >= _AHEAD * self._batch}
+
+    def is_costly(self, piece: Piece) -> bool:
+        """Whether a batch with this segment takes much longer than usual."""
+        return piece.cost > _COSTLY * self._most_cost
+
+    def take_batch(self, idle: int, with_costly: bool) -> list[Piece]:
+        """Remove the next batch: the segment whose turn it is, and those of its lane with the most similar lengths.
+
+        idle: the workers that decode nothing; each of them gets a share of what waits
+        with_costly: whether costly segments are taken; otherwise they wait
+        """
+        considered, unwanted = list[Piece](), list[Piece]()
+        for piece in self._queue.in_turn():
+            if piece.text.abandoned:
+                unwanted.append(piece)
+            elif (with_costly or not self.is_costly(piece)) and (not considered or piece.lane == considered[0].lane):
+                considered.append(piece)
+                if len(considered) == _CONSIDERED * self._batch:
+                    break
+        self._queue.forget(set(unwanted))
+        self._count_out(unwanted)
+        if not considered:
+            return []
+        most, first = min(self._batch, -(-len(self._queue) // idle)), len(considered[0].job.source)
+        batch, cost = considered[:1], considered[0].cost
+        for piece in sorted(considered[1:], key=lambda each: abs(len(each.job.source) - first)):
+            if len(batch) >= most or cost + piece.cost > self._most_cost:
+                break
+            batch.append(piece)
+            cost += piece.cost
+        self._queue.remove(set(batch))
+        self._count_out(batch)
+        return batch
+
+    def _count_out(self, pieces: Collection[Piece]) -> None:
+        for piece in pieces:
+            self._counts[piece.text.owner[0]] -= 1
+        self._counts = +self._counts  # without clients that have none
