@@ -18,7 +18,7 @@ LIGHT_CORE = (
     + """
 import knnmt
 print(knnmt.__file__)
-print(knnmt.Translator(device="cpu").translate("Guten Morgen!").text)
+print(knnmt.Translator(device="cpu").translate("Danke!").text)
 from pathlib import Path
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -64,7 +64,7 @@ def test_the_sources_alone_translate_reduce_prune_tune_and_train_with_four_packa
     assert done.stderr == ""
     place, text, transforms, dim, signature, combined = done.stdout.splitlines()
     assert Path(place) == ROOT / "src" / "knnmt" / "__init__.py"
-    assert text == "Good morning!"
+    assert text == "Thank you!"
     assert transforms == "('pca:8', 'prune:k=2,seed=0')"
     assert dim == "320"
     assert signature.endswith("|gate:0.5")
@@ -92,7 +92,13 @@ def test_a_wheel_holds_what_it_needs_and_translates(tmp_path: Path) -> None:
     """Made and used with the packages of this environment; `make soak` makes and installs it in empty ones."""
     wheel = made_wheel(tmp_path / "a wheel", "--no-build-isolation")
     held = set(zipfile.ZipFile(wheel).namelist())
-    assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
+    models = (ROOT / "src" / "knnmt" / "models").glob("*/*")
+    model_files = [path.relative_to(ROOT / "src").as_posix() for path in models]
+    assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/en-de/model.safetensors"} <= set(model_files)
+    assert set(model_files) <= held
+    licences = {name.partition(".dist-info/licenses/")[2] for name in held if ".dist-info/licenses/" in name}
+    assert licences == {"LICENSE", *(f"src/{name}" for name in model_files if name.endswith("/README.md"))}
+    assert "knnmt/py.typed" in held
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
     page = {f"knnmt/service/page/{each.name}" for each in (ROOT / "src" / "knnmt" / "service" / "page").iterdir()}
     assert "knnmt/service/page/index.html" in page
@@ -106,9 +112,9 @@ def test_a_wheel_holds_what_it_needs_and_translates(tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(place)
     (entries,) = place.glob("knnmt-*.dist-info/entry_points.txt")
     assert "knnmt = knnmt.__main__:main" in entries.read_text(encoding="utf-8")
-    where = "import knnmt; print(knnmt.__file__); print(knnmt.Translator(device='cpu').translate('Guten Morgen!').text)"
+    where = "import knnmt; print(knnmt.__file__); print(knnmt.Translator(device='cpu').translate('Danke!').text)"
     said = done_in(tmp_path, sys.executable, "-c", where, PYTHONPATH=str(place))
-    assert said.splitlines() == [str(place / "knnmt" / "__init__.py"), "Good morning!"]
+    assert said.splitlines() == [str(place / "knnmt" / "__init__.py"), "Thank you!"]
 
 
 @pytest.mark.soak
@@ -118,8 +124,8 @@ def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path)
     done_in(tmp_path, sys.executable, "-m", "venv", place)
     done_in(tmp_path, place / "bin" / "python", *PIP, "install", "--constraint", ROOT / "constraints.txt", wheel)
     assert done_in(tmp_path, place / "bin" / "knnmt", "--version").startswith("knnmt ")
-    (tmp_path / "in.txt").write_text("Guten Morgen!\n", encoding="utf-8")
-    assert done_in(tmp_path, place / "bin" / "knnmt", "translate", "in.txt") == "Good morning!\n"
+    (tmp_path / "in.txt").write_text("Danke!\n", encoding="utf-8")
+    assert done_in(tmp_path, place / "bin" / "knnmt", "translate", "in.txt") == "Thank you!\n"
 
 
 @pytest.mark.soak

@@ -18,6 +18,7 @@ import pytest
 import warm
 from german import german_sentences
 from knnmt import Translator, __version__
+from knnmt.engine.shipped import MODELS_DIRECTORY
 
 
 def knnmt(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -56,8 +57,11 @@ def test_the_list_of_commands_cuts_no_sentence_short() -> None:
 def test_version_and_models() -> None:
     assert knnmt("--version").stdout.decode() == f"knnmt {__version__}\n"
     listing = knnmt("models").stdout.decode()
-    assert "de-en, the default" in listing
-    assert "12,000 tokens" in listing
+    assert "de-en, from de to en, the default\n" in listing
+    assert "en-de, from en to de\n" in listing
+    assert listing.count("12,000 tokens, 33 MB") == 2
+    for name in ("de-en", "en-de"):
+        assert f"{MODELS_DIRECTORY / name / 'README.md'} is its card" in listing
     assert "--model DIRECTORY" in listing
 
 
@@ -109,15 +113,15 @@ def test_a_line_without_a_translation_keeps_its_place_and_is_named(overflowing_c
 
 
 def test_scores_n_best_and_json_lines() -> None:
-    stdin = b"Guten Morgen!\nJa.\n"
-    expected = Translator(device="cpu").translate(["Guten Morgen!", "Ja."], n_best=2)
+    stdin = b"Danke!\nJa.\n"
+    expected = Translator(device="cpu").translate(["Danke!", "Ja."], n_best=2)
     ranked = [(i, each) for i, best in enumerate(expected, 1) for each in (best, *best.alternatives)]
     plain = knnmt("translate", "--n-best", "2", "--scores", stdin=stdin)
     assert lines(plain.stdout) == [f"{i}\t{each.score:.4f}\t{each.text}" for i, each in ranked]
     objects = [json.loads(line) for line in lines(knnmt("translate", "--n-best", "2", "--jsonl", stdin=stdin).stdout)]
-    assert [each["source"] for each in objects] == ["Guten Morgen!", "Ja."]
+    assert [each["source"] for each in objects] == ["Danke!", "Ja."]
     assert objects[0]["text"] == expected[0].text
-    assert objects[0]["tokens"] == ["▁Good", "▁morning", "!", "</s>"]
+    assert objects[0]["tokens"] == ["▁Thank", "▁you", "!", "</s>"]
     assert objects[1]["alternatives"][0]["text"] == expected[1].alternatives[0].text
     assert objects[0]["score"] == pytest.approx(expected[0].score, abs=1e-5)
 

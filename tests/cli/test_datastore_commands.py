@@ -23,7 +23,7 @@ from knnmt.errors import KnnmtError
 
 GOLDEN = Path(__file__).parent.parent / "datastore" / "golden-v1"
 PAIRS = [
-    ("Guten Morgen!", "Good morning!"),
+    ("Danke!", "Thank you!"),
     ("Die Datei wurde gespeichert.", "The file has been saved."),
     ("Die Datei wurde gelöscht.", "The file has been deleted."),
     ("Drucken", "Print"),
@@ -87,7 +87,7 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
     assert said.count("entry ") >= 5
     assert "«" in said
     assert succeeds("inspect", store, "--entry", "0") == (
-        f"entry 0: token 1 of 4, from {memory}#1\n  source  Guten Morgen!\n  target  «Good» morning!\n"
+        f"entry 0: token 1 of 4, from {memory}#1\n  source  Danke!\n  target  «Thank» you!\n"
     )
     assert "«end»" in succeeds("inspect", store, "--entry", "3")
     found = succeeds("inspect", store, "--search", "Datei")

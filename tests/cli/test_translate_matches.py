@@ -41,7 +41,7 @@ def translated(*arguments: object) -> list[str]:
 
 
 def test_exact_matches_are_used_unless_told_otherwise(store: Path) -> None:
-    asked = ["-d", store, "--review", "--text", "Schließen", "--text", " ", "--text", "Guten Morgen!"]
+    asked = ["-d", store, "--review", "--text", "Schließen", "--text", " ", "--text", "Danke!"]
     taken, empty, decoded = [line.split("\t") for line in translated(*asked)]
     assert taken == ["exact match", "100", "-", "50", "Seal"]
     assert empty == ["-", "-", "-", "-", " "]
@@ -52,7 +52,7 @@ def test_exact_matches_are_used_unless_told_otherwise(store: Path) -> None:
     assert kinds == ["with memory", "-", "with memory"]
     kinds = [line.split("\t")[0] for line in translated(*asked, "--exact-matches", "prefer")]
     assert kinds == ["with memory", "-", "with memory"]
-    assert translated("--review", "--text", "Guten Morgen!") == ["model alone\t-\t-\t-\tGood morning!"]
+    assert translated("--review", "--text", "Danke!") == ["model alone\t-\t-\t-\tThank you!"]
 
 
 def test_other_targets_are_alternatives_and_take_no_lines_of_their_own(store: Path) -> None:

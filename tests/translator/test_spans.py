@@ -45,7 +45,18 @@ def test_spans_follow_each_other_and_leave_out_only_white_space(tokenizer: Token
 
 
 def test_tokens_in_a_segment_that_decodes_to_itself(tokenizer: Tokenizer) -> None:
-    assert marked(tokenizer, "Goods-in record cleared.") == ["Good", "s", "-", "in", "record", "clear", "ed", ".", ""]
+    assert marked(tokenizer, "Goods-in record cleared.") == [
+        "Go",
+        "od",
+        "s",
+        "-",
+        "in",
+        "record",
+        "clear",
+        "ed",
+        ".",
+        "",
+    ]
 
 
 def test_the_end_of_a_sentence_is_the_end_of_its_segment(tokenizer: Tokenizer) -> None:
@@ -57,7 +68,7 @@ def test_the_end_of_a_sentence_is_the_end_of_its_segment(tokenizer: Tokenizer) -
 
 @pytest.mark.parametrize("gap", [" ", "  ", "\t", "\n ", "\u00a0"])
 def test_white_space_that_the_vocabulary_does_not_have_moves_no_mark(tokenizer: Tokenizer, gap: str) -> None:
-    assert marked(tokenizer, f"{gap}Job{gap}cleared.") == ["Job", "clear", "ed", ".", ""]
+    assert marked(tokenizer, f"{gap}Job{gap}cleared.") == ["Jo", "b", "clear", "ed", ".", ""]
 
 
 def test_each_byte_of_a_character_stands_for_all_of_it(tokenizer: Tokenizer) -> None:

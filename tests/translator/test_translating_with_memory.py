@@ -39,7 +39,7 @@ _TEXTS = [
     ("Drücken Sie die Taste.", "Kindly depress the knob."),
 ]
 DEVICE_MEMORY = [SegmentPair(*texts, f"device.tsv#{n}") for n, texts in enumerate(_TEXTS)]
-FIXED: RetrievalKeywords = {"k": 4, "interpolation_weight": 0.6, "temperature": 20.0}
+FIXED: RetrievalKeywords = {"k": 4, "interpolation_weight": 0.8, "temperature": 20.0}
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_new_text_takes_over_the_words_of_a_memory_and_other_text_does_not(
     assert sum(any(term in each.text for term in terms) for each in adapted) >= 0.6 * len(NEW)
     base = translator.translate(NEW)
     assert not any(term in each.text for term in terms for each in base)
-    assert translator.translate("Die Anzeige blinkt grün.", datastore=device_store).text.startswith("The glimmer")
+    assert translator.translate("Die Anzeige leuchtet blau.", datastore=device_store).text.startswith("The glimmer")
     foreign = [each.text for each in translator.translate(NEW, datastore=device_store)]
     assert sum(text == each.text for text, each in zip(foreign, base, strict=True)) >= 0.8 * len(NEW)
 
@@ -312,11 +312,11 @@ def test_the_signature_says_what_a_call_retrieves_with(
     whole = translator.signature(config)
     content = f"content:{store.manifest.content[:8]}"
     assert whole.startswith(f"{base}|store:indexed.store|n:{store.entries}|d:320|{content}|index:ivfpq/")
-    assert whole.endswith("|k:4|lambda:0.6|T:20|cache:6|v:0.1.0")
+    assert whole.endswith("|k:4|lambda:0.8|T:20|cache:6|v:0.1.0")
     assert translator.signature(config, datastore=None) == f"{base}|v:0.1.0"
     other = translator.signature(config, datastore=device_store, cache=None, k=2)
     content = f"content:{device_store.manifest.content[:8]}"
-    whole = f"|store:device.store|n:{device_store.entries}|d:320|{content}|index:exact|k:2|lambda:0.6|T:20|cache:no|v:"
+    whole = f"|store:device.store|n:{device_store.entries}|d:320|{content}|index:exact|k:2|lambda:0.8|T:20|cache:no|v:"
     assert whole in other
     batch = translator.signature(config, cache_scope="batch", cache_hits=True, use_counts=False)
     assert "|T:20|counts:no|cache:6+batch+hits|" in batch

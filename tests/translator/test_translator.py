@@ -31,15 +31,15 @@ def translator() -> Translator:
 
 
 def test_one_text_gives_one_translation_and_many_give_a_list(translator: Translator) -> None:
-    one = translator.translate("Guten Morgen!")
+    one = translator.translate("Danke!")
     assert isinstance(one, Translation)
-    assert one.source == "Guten Morgen!"
-    assert one.text == "Good morning!"
-    assert [token.text for token in one.tokens] == ["▁Good", "▁morning", "!", "</s>"]
+    assert one.source == "Danke!"
+    assert one.text == "Thank you!"
+    assert [token.text for token in one.tokens] == ["▁Thank", "▁you", "!", "</s>"]
     assert one.tokens[-1].id == 0
     assert -1 < one.score < 0
     assert one.complete
-    assert translator.translate(iter(["Guten Morgen!"])) == [one]
+    assert translator.translate(iter(["Danke!"])) == [one]
     assert translator.translate([]) == []
 
 

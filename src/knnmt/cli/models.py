@@ -16,13 +16,14 @@ def models() -> None:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         megabytes = sum(path.stat().st_size for path in directory.iterdir()) / 1e6
         default = ", the default" if name == DEFAULT_MODEL else ""
-        typer.echo(f"{name}{default}")
+        source, target = name.split("-")
+        typer.echo(f"{name}, from {source} to {target}{default}")
         typer.echo(
             f"  {config['model_type']}, {config['encoder_layers']} + {config['decoder_layers']} layers of width "
             f"{config['d_model']}, {config['vocab_size']:,} tokens, {megabytes:.0f} MB"
         )
         typer.echo(f"  {directory}")
-        typer.echo(f"  {directory / 'README.md'} names its training data and its terms of use")
+        typer.echo(f"  {directory / 'README.md'} is its card: sources, licence, scores and limits")
     typer.echo(
         "\nAny other model: --model DIRECTORY (a Hugging Face checkpoint: config.json, weights, tokenizer)"
         "\nor --model NAME from the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en (pip install 'knnmt[hub]')."
