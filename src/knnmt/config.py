@@ -255,6 +255,12 @@ class RetrievalConfig:
         """T for squared distances, as searches return them; for unit vectors these are 2 (1 - cosine)."""
         return self.temperature if self.fast is None else 2 * self.temperature
 
+    @property
+    def in_words(self) -> str:
+        """k, T and λ, for messages."""
+        most = "λ at most" if self.fades else "λ"
+        return f"k {self.k}, T {self.temperature:.4g}, {most} {self.interpolation_weight:.4g}"
+
     def signature(self) -> str:
         """Identifies the retrieval in the signature of a published score."""
         fading = self.fading.signature() if self.fading else ""

@@ -59,7 +59,13 @@ def test_one_command_from_memories_to_translations(
     assert content(made.store.path) == content(store)
     assert str(made).splitlines()[1:] == [line for line in lines if line.startswith(("perplexity", "BLEU"))]
     assert succeeds("translate", "-d", store, *model)
-    assert "profile     knn:" in succeeds("inspect", store)
+    shown = succeeds("inspect", store)
+    assert "profile     knn:" in shown
+    [in_use] = [line for line in shown.splitlines() if line.startswith("settings")]
+    in_words = in_use.removeprefix("settings").strip().rpartition(", ")[0]  # without their origin
+    [tuned] = [line for line in lines if line.startswith("tuned")]
+    assert in_words.startswith("k ")
+    assert in_words in tuned
     assert "already exists" in refused("adapt", memories[0], "-o", store, *model)
 
 

@@ -85,6 +85,18 @@ def dev(tmp_path: Path) -> Path:
     return path
 
 
+def test_inspect_shows_the_settings_in_use_before_those_that_are_only_estimated(store: Path, model: list[str]) -> None:
+    succeeds("index", store, *model)
+    estimated = read_settings(store)["calibration"]["temperature"]
+    assert f"\nsettings    k 8, T {estimated:.4g}, λ at most " in (said := succeeds("inspect", store))
+    assert "\nestimated " not in said
+    write_profiles(store, {"knn": Profile(RetrievalConfig(4, 0.5, 42.31), "likelihood", 9, None)}, "knn")
+    said = succeeds("inspect", store)
+    assert "\nsettings    k 4, T 42.31, λ 0.5, profile knn\n" in said
+    assert f"\nestimated   k 8, T {estimated:.4g}, λ at most " in said
+    assert said.count("\nsettings ") == 1
+
+
 def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:
     copy = shutil.copytree(store, tmp_path / "py.store")
     said = succeeds("tune", store, "--dev", dev, "--plot", tmp_path / "figure", *model)

@@ -15,6 +15,7 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.memories import in_words
+from knnmt.config import Fading, RetrievalConfig
 from knnmt.corpus.report import counted
 from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
@@ -61,12 +62,17 @@ class _Index:
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
+class _Estimated:
     """The displayed part of estimated settings."""
 
     k: int
     temperature: float
     fading_weight: float
+    fading: Fading
+
+    @property
+    def in_words(self) -> str:
+        return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.fading).in_words
 
 
 def inspect(
@@ -199,7 +205,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
 
 def _show_index(store: Datastore) -> None:
     """Show the store's index, its estimated settings and its profiles, as recorded."""
-    from knnmt.retrieval.profiles import Profiles
+    from knnmt.retrieval.profiles import ESTIMATED, Profiles
 
     record = store.path / INDEXES / "index.json"
     with _damage_said(record), suppress(FileNotFoundError):
@@ -209,15 +215,17 @@ def _show_index(store: Datastore) -> None:
         typer.echo(f"index       {index.kind} of {index.entries:,} entries, generation {index.generation}{known}")
     place = store.path / SETTINGS
     with _damage_said(place):
+        profiles, used = Profiles.of(store.path), None
+        with _damage_said(place):
+            used = profiles.default_name()
         if (found := read_settings(store.path).get("calibration")) is not None:
             with _damage_said(place):
-                settings = as_record(_Settings, found, others=True)
-                typer.echo(
-                    f"settings    k {settings.k}, T {settings.temperature:.3g}, λ at most {settings.fading_weight:g}"
-                )
-        profiles = Profiles.of(store.path)
-        with _damage_said(place):
-            profiles.default_name()
+                estimated = as_record(_Estimated, found, others=True).in_words
+                stays = f"estimated   {estimated}; --profile {ESTIMATED} uses them"
+                typer.echo(stays if used else f"settings    {estimated}, estimated from the store")
+        if used:
+            with _damage_said(place):
+                typer.echo(f"settings    {profiles.profile(used).config.in_words}, profile {used}")
         for name in profiles.names():
             with _damage_said(place):
                 profile = profiles.profile(name)

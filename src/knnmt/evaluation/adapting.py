@@ -254,17 +254,13 @@ class _Making:
             self._tell_index()
         profiles, default = read_profiles(self.path), default_profile(self.path)
         main = profiles[default or (SEGMENTS if SEGMENTS in profiles else TUNED)]
-        chosen = main.config
         fate = (
             ""
             if default
             else "not used: tuned settings are not better on both parts of the text, so the estimated ones stay: "
         )
         how = f", by the likelihood of {main.pairs:,} pairs" if default else ""
-        self._tell(
-            f"tuned      {fate}k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
-            f"{chosen.interpolation_weight:g}{how}; profiles {', '.join(profiles)}"
-        )
+        self._tell(f"tuned      {fate}{main.config.in_words}{how}; profiles {', '.join(profiles)}")
         if compared := read_settings(self.path).get(_COMPARED):
             self._tell(f"compared   {Compared(**compared).in_words}")
         return True
