@@ -98,6 +98,31 @@ def test_a_directory_goes_to_another_with_texts_and_a_failing_unit(tmp_path: Pat
     assert not (out / "b.bin").exists()
 
 
+def test_the_language_in_a_name_becomes_that_of_the_target(tmp_path: Path) -> None:
+    given, out = tmp_path / "in", tmp_path / "out"
+    (given / "values-de").mkdir(parents=True)
+    strings = '<resources><string name="a">{}</string></resources>'
+    (given / "values-de" / "strings.xml").write_text(strings.format("Ja."))
+    (given / "film.de.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nJa.\n")
+    (given / "app.de.po").write_text(CATALOG.format("en"))
+    done = knnmt("translate", given, "--output-dir", out)
+    assert done.returncode == 0
+    assert (out / "values-en" / "strings.xml").read_text() == strings.format("Yes.")
+    assert (out / "film.en.srt").read_text().endswith("\nYes.\n")
+    assert (out / "app.de.po").read_text() == DONE.format("en")  # which has both languages
+    assert f"wrote {out / 'film.en.srt'}" in done.stderr.decode()
+    film = given / "film.de.srt"
+    beside = knnmt("translate", film, "--output-dir", given)
+    assert (beside.returncode, (given / "film.en.srt").exists()) == (0, True)
+    again = knnmt("translate", film, "--output-dir", given)
+    assert again.returncode == 1
+    assert f"would be written to {given / 'film.en.srt'}, which is another document" in again.stderr.decode()
+    (out / "film.en.srt").unlink()
+    (given / "film.de-AT.srt").write_text(film.read_text())
+    two = knnmt("translate", film, given / "film.de-AT.srt", "--output-dir", out)
+    assert (two.returncode, two.stderr.decode().count("which is another document")) == (1, 1)
+
+
 def test_of_several_one_that_cannot_be_read_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     given, out = tmp_path / "in", tmp_path / "out"
     given.mkdir()
@@ -167,7 +192,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nobody_had_disturbed_it(tiny_checkp
     undisturbed = knnmt(*command, "-o", tmp_path / "whole.po")
     assert undisturbed.returncode == 0
     running = warm.Popen([sys.executable, "-m", "knnmt", *command, "-o", str(out)])
-    while not (left.exists() and left.read_bytes().count(b"\n") > 1) and running.poll() is None:
+    while not (left.exists() and left.read_bytes().count(b"\n") > 256) and running.poll() is None:
         time.sleep(0.01)
     running.kill()
     running.wait()

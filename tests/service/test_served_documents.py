@@ -40,7 +40,8 @@ def done(client: TestClient, answer: Any, **headers: str) -> dict[str, Any]:
 def test_a_document_is_translated_and_taken_once(client: TestClient) -> None:
     sent = client.post("/v1/documents", params={"name": "app ü.po", "review": True}, content=CATALOG)
     told = done(client, sent)
-    assert {name: told[name] for name in ("state", "done", "of", "domain")} == {
+    assert {name: told[name] for name in ("state", "done", "of", "domain", "download_name")} == {
+        "download_name": "app ü.en.po",
         "state": "done",
         "done": 1,
         "of": 1,
@@ -51,8 +52,17 @@ def test_a_document_is_translated_and_taken_once(client: TestClient) -> None:
     assert b'msgstr "done"' in taken.content
     assert b"# knnmt: exact match; certainty 100%" in taken.content
     assert taken.headers["content-type"] == "application/octet-stream"
-    assert taken.headers["content-disposition"] == "attachment; filename*=UTF-8''app%20%C3%BC.po"
+    assert taken.headers["content-disposition"] == "attachment; filename*=UTF-8''app%20%C3%BC.en.po"
     assert client.get(f"{sent.headers['location']}/content").status_code == 404
+
+
+def test_a_name_with_a_language_is_downloaded_with_the_other(client: TestClient) -> None:
+    sent = client.post(
+        "/v1/documents", params={"name": "film.de.srt"}, content=b"1\n00:01 --> 00:02\nSatz 3 ja ja ja\n"
+    )
+    assert done(client, sent)["download_name"] == "film.en.srt"
+    taken = client.get(f"{sent.headers['location']}/content")
+    assert taken.headers["content-disposition"] == "attachment; filename*=UTF-8''film.en.srt"
 
 
 def test_the_units_of_a_document_come_in_the_order_of_review(client: TestClient) -> None:

@@ -25,9 +25,11 @@ from knnmt.documents.direction import Tags as LanguageTags
 from knnmt.documents.direction import direction_of, languages_of, told_languages
 from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
+from knnmt.documents.naming import translated_path
 from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.documents.review import ReviewRow
 from knnmt.documents.translating import Outcome, to_translate, translate_document
+from knnmt.engine.language_codes import Languages
 from knnmt.errors import (
     InputError,
     KnnmtError,
@@ -67,9 +69,13 @@ def refuse_options_of_lines(given: Mapping[str, bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Documents, each with its output path; None is standard output."""
+    """Documents, each with its output path; None is standard output.
+
+    directory: the one that they are written to
+    """
 
     places: tuple[tuple[Path, Path | None], ...]
+    directory: Path | None = None
 
     @classmethod
     def of(cls, files: Sequence[Path], output: Path | None, directory: Path | None) -> Self:
@@ -95,7 +101,14 @@ class Jobs:
                     f"{path} and {taken[place]} would both be written to {place}: translate them separately"
                 )
             taken[place] = path
-        return cls(places)
+        return cls(places, directory)
+
+    def renamed(self, place: Path | None, document: Document, languages: Languages) -> Path | None:
+        """The output path with the target language in names that have the source language."""
+        if place is None or self.directory is None or document.bilingual:
+            return place
+        relative = place.relative_to(self.directory)
+        return self.directory / translated_path(relative, languages.source, languages.target)
 
 
 def _below(files: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
@@ -134,8 +147,9 @@ def translate_documents(
             opened.append((path, place, open_document(path, between)))
     if not opened:
         raise typer.Exit(1)
-    for path, place, document in opened:
-        _require_place(path, place, document)
+    if jobs.directory is None:
+        for path, place, document in opened:
+            _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", TextWarning)  # reported with the unit
     with timing.record() if timings else nullcontext() as record:
@@ -145,9 +159,13 @@ def translate_documents(
             with _going_on(jobs):
                 translator = translator_for(str(path), document)
                 model = Path(translator.engine.name).name
-                line = direction_of(document, str(path), _languages(translator), model)
+                languages = _languages(translator)
+                line = direction_of(document, str(path), languages, model)
+                final = jobs.renamed(place, document, languages)
+                _require_place(path, final, document)
+                _require_new_name(path, place, final, [each for _, each, *_ in ready])
                 print(f"knnmt: {visible(line)}", file=sys.stderr)
-                ready.append((path, place, document, translator))
+                ready.append((path, final, document, translator))
         failed = len(ready) < len(jobs.places)
         settings = {**decoding, **batching, "glossary": glossary}
         terms = glossary.terms if glossary is not None else ()
@@ -199,6 +217,14 @@ def _require_place(path: Path, place: Path | None, document: Document) -> None:
         raise SettingError(f"{place} is also the input, and its text would be lost: choose another output")
 
 
+def _require_new_name(path: Path, place: Path | None, final: Path | None, taken: Sequence[Path | None]) -> None:
+    """Raise an error if the name in the target language belongs to another document."""
+    if final is None or final == place:
+        return
+    if final in taken or (final.exists() and final.parent.samefile(path.parent)):
+        raise SettingError(f"{path}: would be written to {final}, which is another document: translate it separately")
+
+
 def _require_unchanged(path: Path, place: Path | None, read: bytes) -> None:
     """Raise an error instead of overwriting a file that changed in the meantime."""
     if place is not None and place.is_file() and place.samefile(path) and path.read_bytes() != read:
@@ -233,9 +259,8 @@ def _translators(
     return translator_for
 
 
-def _languages(translator: Translator) -> Any:
+def _languages(translator: Translator) -> Languages:
     """The languages of the model; if it does not state them, those of the memory."""
-    from knnmt.engine.language_codes import Languages
     from knnmt.translator.memories import languages_of
 
     told = translator.engine.languages

@@ -62,7 +62,8 @@ def translate(
         Path | None,
         typer.Option(
             "--output-dir",
-            help="Write every document into this directory, under its own name.",
+            help="Write every document into this directory, under its own name; the target language replaces the source "
+            "language at its end (film.de.srt, film.en.srt).",
             show_default=False,
         ),
     ] = None,

@@ -206,6 +206,9 @@ class DocumentAnswer(BaseModel):
     id: str = Field(description="Whoever knows it may download the document.")
     domain: str
     name: str = Field(examples=["app.po"])
+    download_name: str | None = Field(
+        default=None, description="The name of its translation, which says the language.", examples=["app.en.po"]
+    )
     state: Literal["waiting", "running", "done", "failed"]
     done: int = Field(description="Units that are translated.")
     of: int | None = Field(default=None, description="Units to translate, once the document is read.")

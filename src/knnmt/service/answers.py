@@ -131,6 +131,7 @@ class ServedDocument:
     """A document that a service translates.
 
     id: whoever knows it may download the document
+    download_name: of its translation, which says the language, once the document is read
     state: "waiting", "running", "done" or "failed"
     done, of: units to translate
     message: why it failed
@@ -143,6 +144,7 @@ class ServedDocument:
     done: int
     of: int | None = None
     message: str | None = None
+    download_name: str | None = None
 
     @property
     def is_over(self) -> bool:

@@ -26,6 +26,7 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.documents.direction import direction_of
 from knnmt.documents.elements import plain
 from knnmt.documents.kept import Kept
+from knnmt.documents.naming import download_name
 from knnmt.documents.opening import MAX_BYTES, open_document
 from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
@@ -75,6 +76,7 @@ class SentDocument:
 
     key: whoever knows it may ask for the document
     name: the sender's
+    download_name: of the translation, once the document is read
     characters: that were translated
     units: to translate, once the document is read
     translated: units that are done
@@ -91,6 +93,7 @@ class SentDocument:
     work: DocumentWork
     state: State = "queued"
     message: str = ""
+    download_name: str | None = None
     characters: int = 0
     units: int | None = None
     translated: int = 0
@@ -225,6 +228,7 @@ class Documents:
         document = open_document(sent.source, work.languages)
         model = self._translator.engine
         direction_of(document, sent.name, Languages(*work.languages, model.languages.codes), Path(model.name).name)
+        sent.download_name = download_name(sent.name, *work.languages, document.bilingual)
         units = to_translate(document)
         sent.characters = sum(len(plain(unit.source)) for unit in units)
         sent.units = len(units)

@@ -61,7 +61,7 @@ export function listenForFiles(page) {
     if (purpose() === "document") {
       const domain = page.domain();
       const terms = page.terms();
-      files.forEach((file) => follow(file, () => sendDocument(file, domain, terms), documentDone(domain)));
+      files.forEach((file) => follow(file, () => sendDocument(file, domain, terms), documentDone));
     } else {
       if (!/^[a-z0-9][a-z0-9_-]{0,63}$/.test(name)) throw new Refused(0, told("choose_name"));
       // One after the other: the first makes the domain that the others are added to.
@@ -127,18 +127,14 @@ export function listenForFiles(page) {
     return { path: `v1/jobs/${job.id}`, job, cancel: true };
   }
 
-  const documentDone =
-    (domain) =>
-    async ({ file, name, path, state, actions }) => {
-      const content = await download(`${path}/content`); // the service forgets it then
-      const ending = file.name.match(/\.[^.]*$/)?.[0] ?? "";
-      const stem = file.name.slice(0, file.name.length - ending.length);
-      const given = `${stem}${domain.target_language ? `.${domain.target_language}` : ""}${ending}`;
-      const link = make("a", { download: given, href: URL.createObjectURL(content) }, told("download", { name: visible(given) }));
-      state.textContent = "";
-      actions.append(link);
-      page.speak(told("document_done", { name }));
-    };
+  async function documentDone({ name, job, path, state, actions }) {
+    const content = await download(`${path}/content`); // the service forgets it then
+    const given = job.download_name ?? name;
+    const link = make("a", { download: given, href: URL.createObjectURL(content) }, told("download", { name: visible(given) }));
+    state.textContent = "";
+    actions.append(link);
+    page.speak(told("document_done", { name }));
+  }
 
   async function memoryDone({ name, job, state, actions }) {
     state.textContent = told("memory_done", { domain: job.domain });

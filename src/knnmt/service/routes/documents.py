@@ -115,8 +115,9 @@ async def content(document: str, service: TheService, caller: TheCaller) -> Resp
     """Download the translation of a document. The service then deletes it."""
     sent = _seen(service, caller, document)
     made = await asyncio.to_thread(service.documents.take, sent)
+    name = sent.download_name or sent.name
     headers = {  # a browser must save it as a file, whatever its type
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(sent.name, safe='')}",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "X-Content-Type-Options": "nosniff",
     }
     return Response(made, media_type="application/octet-stream", headers=headers)
@@ -143,6 +144,7 @@ def _shown(sent: SentDocument) -> dict[str, Any]:
         "id": _id(sent),
         "domain": sent.work.domain.name,
         "name": sent.name,
+        "download_name": sent.download_name,
         "state": _STATES[sent.state],
         "done": sent.translated,
         "of": sent.units,
