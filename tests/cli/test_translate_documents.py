@@ -156,6 +156,7 @@ def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) 
         ([text, "--output-dir", dangling], "or a link to nothing"),
         (["--output-dir", "y"], "--output-dir needs documents"),
         (["--retranslate", text], "--retranslate is for documents"),
+        (["--ignore-stated-languages", text], "--ignore-stated-languages is for documents"),
     ):
         with pytest.raises(KnnmtError, match=says):
             CliRunner().invoke(app, ["translate", *map(str, arguments)], catch_exceptions=False)
@@ -170,6 +171,15 @@ def test_a_catalog_of_the_other_direction_asks_for_another_model(tmp_path: Path)
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"states that it goes from en to de, but the model de-en translates de to en" in done.stderr
     assert b"--model" in done.stderr
+    assert b"add --ignore-stated-languages" in done.stderr
+
+
+def test_stated_languages_are_ignored_on_request(tmp_path: Path) -> None:
+    catalog, out = tmp_path / "app.po", tmp_path / "out.po"
+    catalog.write_text(CATALOG.format("fr"))
+    done = knnmt("translate", catalog, "-o", out, "--ignore-stated-languages")
+    assert (done.returncode, out.read_text()) == (0, DONE.format("fr"))
+    assert f"knnmt: {catalog}: de to en, whatever it states (to fr)" in done.stderr.decode()
 
 
 @pytest.mark.parametrize("place", ["/dev/stdout", "same"])

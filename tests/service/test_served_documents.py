@@ -56,10 +56,20 @@ def test_a_document_is_translated_and_taken_once(client: TestClient) -> None:
     assert client.get(f"{sent.headers['location']}/content").status_code == 404
 
 
+def test_stated_languages_are_ignored_on_request(client: TestClient) -> None:
+    catalog = CATALOG.replace(b"Language: en", b"Language: fr")
+    told = done(client, client.post("/v1/documents", params={"name": "a.po"}, content=catalog))
+    assert told["state"] == "failed"
+    assert "goes from another language to fr" in told["message"]
+    params: dict[str, Any] = {"name": "a.po", "ignore_stated_languages": True}
+    sent = client.post("/v1/documents", params=params, content=catalog)
+    assert done(client, sent)["state"] == "done"
+    assert b"Language: fr" in client.get(f"{sent.headers['location']}/content").content
+
+
 def test_a_name_with_a_language_is_downloaded_with_the_other(client: TestClient) -> None:
-    sent = client.post(
-        "/v1/documents", params={"name": "film.de.srt"}, content=b"1\n00:01 --> 00:02\nSatz 3 ja ja ja\n"
-    )
+    film = b"1\n00:00:01,000 --> 00:00:02,000\nSatz 3 ja ja ja\n"
+    sent = client.post("/v1/documents", params={"name": "film.de.srt"}, content=film)
     assert done(client, sent)["download_name"] == "film.en.srt"
     taken = client.get(f"{sent.headers['location']}/content")
     assert taken.headers["content-disposition"] == "attachment; filename*=UTF-8''film.en.srt"

@@ -134,17 +134,21 @@ def translate_documents(
     retranslate: bool,
     timings: bool,
     review: ReviewOutput | None,
+    ignore_stated: bool,
 ) -> None:
     """Translate every document. End with status 1 if one of several cannot be translated, or a unit failed.
 
     between: the languages to take from documents that hold any number of them
     asked: the languages that the command line names, which take precedence over what documents state
+    ignore_stated: ignore the languages that documents state
     review: writes the rows of units; with it, documents get remarks about where their translations came from
     """
     opened = []  # before the model is loaded, so that unreadable files are reported at once
     for path, place in jobs.places:
         with _going_on(jobs):
-            opened.append((path, place, open_document(path, between)))
+            document = open_document(path, between)
+            document.ignores_languages = ignore_stated
+            opened.append((path, place, document))
     if not opened:
         raise typer.Exit(1)
     if jobs.directory is None:
@@ -154,7 +158,7 @@ def translate_documents(
     warnings.simplefilter("ignore", TextWarning)  # reported with the unit
     with timing.record() if timings else nullcontext() as record:
         translator_for = _translators(load, asked, [document for _, _, document in opened])
-        ready = []
+        ready: list[tuple[Path, Path | None, Document, Translator]] = []
         for path, place, document in opened:
             with _going_on(jobs):
                 translator = translator_for(str(path), document)

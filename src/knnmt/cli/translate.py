@@ -62,8 +62,8 @@ def translate(
         Path | None,
         typer.Option(
             "--output-dir",
-            help="Write every document into this directory, under its own name; the target language replaces the source "
-            "language at its end (film.de.srt, film.en.srt).",
+            help="Write every document into this directory, under its own name; a source language at its end becomes "
+            "the target language (film.de.srt, film.en.srt).",
             show_default=False,
         ),
     ] = None,
@@ -71,6 +71,14 @@ def translate(
         bool,
         typer.Option(
             "--retranslate", help="In documents, also translate units that are marked as fuzzy or for review."
+        ),
+    ] = False,
+    ignore_stated_languages: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-stated-languages",
+            help="Translate documents from the source to the target language of the model (or of --source-lang and "
+            "--target-lang), whatever languages they state. Their statements stay as they are.",
         ),
     ] = False,
     check: Annotated[
@@ -334,10 +342,12 @@ def translate(
             retranslate,
             timings,
             rows,
+            ignore_stated_languages,
         )
         return
-    if retranslate:
-        raise SettingError("--retranslate is for documents; lines of text are always translated")
+    for name, is_given in {"--retranslate": retranslate, "--ignore-stated-languages": ignore_stated_languages}.items():
+        if is_given:
+            raise SettingError(f"{name} is for documents: leave it out, or name a document")
     languages = (source_language, target_language)
     translate_lines(
         files,

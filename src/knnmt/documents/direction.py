@@ -13,7 +13,8 @@ Tags = tuple[str | None, str | None]  # of source and target, None if unknown
 
 def languages_of(document: Document, asked: Tags) -> Tags:
     """The requested languages, or else those that a document states; an unstated source is guessed from its texts."""
-    source, target = (one or other for one, other in zip(asked, document.languages, strict=True))
+    stated = (None, None) if document.ignores_languages else document.languages
+    source, target = (one or other for one, other in zip(asked, stated, strict=True))
     return source or _guess(document).tag(), target
 
 
@@ -42,19 +43,21 @@ def told_languages(name: str, wanted: Tags, model: Languages, default: Tags) -> 
 def direction_of(document: Document, name: str, model: Languages, model_name: str) -> str:
     """A line about the languages of a translation; an error if the model has another direction."""
     source, target = document.languages
+    stated = " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)
+    if document.ignores_languages:
+        return f"{name}: {model}" + (f", whatever it states ({stated})" if stated else "")
     if _differ(source, model.source) or _differ(target, model.target):
         way = f"{source or 'another language'} to {target or 'another language'}"
         if source is None and target is not None and not _differ(target, model.source):
             way = f"{model.target} to {target}"
-        stated = f"{name}: states that it goes from {way}, but the model {model_name} translates {model}"
-        raise SettingError(f"{stated}. {_advice(model, way)}")
+        otherwise = f"{name}: states that it goes from {way}, but the model {model_name} translates {model}"
+        raise SettingError(f"{otherwise}. {_advice(model, way)}")
     looks = _guess(document).other_than(model.source) if model.source else None
     if looks and model.target and looks == looks_of(model.target):
         raise SettingError(
             f"{name}: its texts to translate look {looks}, but the model {model_name} translates {model}. "
             f"{_advice(model, f'{model.target} to {model.source}')}"
         )
-    stated = " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)
     states = f"as it states ({stated})" if stated else "as the model does; the document states no languages"
     return f"{name}: {model}, {states}" + (f". Its texts look {looks}" if looks else "")
 
@@ -74,4 +77,7 @@ def _differ(stated: str | None, own: str | None) -> bool:
 def _advice(model: Languages, way: str) -> str:
     if model.codes:
         return f"To translate {way}, give --source-lang and --target-lang"
-    return f"To translate {way}, name another model with --model; `knnmt models` lists the installed ones"
+    return (
+        f"To translate {way}, name another model with --model; `knnmt models` lists the installed ones. If the "
+        f"document is wrong, add --ignore-stated-languages"
+    )

@@ -56,8 +56,10 @@ class Document(ABC):
     """An open document.
 
     languages: source and target as the document states them; None if it does not
+    ignores_languages: whether it is translated whatever it states, and whatever its texts look like
     """
 
+    ignores_languages = False
     format: ClassVar[str]
     bilingual: ClassVar[bool]
     """Whether a unit has a source and a target. If not, a target replaces its source."""

@@ -59,6 +59,7 @@ class DocumentWork:
     languages: for formats that hold any number of them
     told: the languages that the model is told
     with_remarks: whether the document gets remarks about where its translations came from
+    ignore_stated: ignore the languages that the document states
     """
 
     domain: Domain
@@ -68,6 +69,7 @@ class DocumentWork:
     glossary: Glossary | None = None
     settings: TextSettings = field(default_factory=TextSettings)
     with_remarks: bool = False
+    ignore_stated: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -226,6 +228,7 @@ class Documents:
     def _do(self, sent: SentDocument) -> None:
         work = sent.work
         document = open_document(sent.source, work.languages)
+        document.ignores_languages = work.ignore_stated
         model = self._translator.engine
         direction_of(document, sent.name, Languages(*work.languages, model.languages.codes), Path(model.name).name)
         sent.download_name = download_name(sent.name, *work.languages, document.bilingual)

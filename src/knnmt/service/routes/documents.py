@@ -57,6 +57,9 @@ async def send(
     review: Annotated[
         bool, Query(description="Write into the document where its translations came from, if its format can say it.")
     ] = False,
+    ignore_stated_languages: Annotated[
+        bool, Query(description="Translate the document in the domain's direction, whatever languages it states.")
+    ] = False,
 ) -> Response:
     """Translate what is missing in a document. The answer has an id, for the same key."""
     chosen = domain_asked(request, service, caller, domain)
@@ -73,6 +76,7 @@ async def send(
         told=told,
         glossary=_glossary(term or []),
         with_remarks=review,
+        ignore_stated=ignore_stated_languages,
     )
     with SpooledTemporaryFile(_IN_MEMORY) as received:
 
