@@ -338,7 +338,7 @@ def own_engine(model: str | Path) -> TransformerEngine:
     return loaded
 
 
-def domain_lines(data: Path, domain: str, count: int) -> list[str]:
-    """The first German lines of a domain's development set."""
+def domain_lines(data: Path, domain: str, count: int, side: int = 0) -> list[str]:
+    """The first lines of a domain's development set: side 0 is German, 1 English."""
     with lzma.open(data / domain / "dev.tsv.xz", "rt", encoding="utf-8") as lines:
-        return [line.split("\t")[0] for line in islice(lines, count)]
+        return [line.rstrip("\n").split("\t")[side] for line in islice(lines, count)]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import MakeCheckpoint, domain_lines
-from german import german_sentences
+from german import german_memory, german_sentences
 from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.continuations import best_continuations, in_pytorch
@@ -22,6 +22,7 @@ from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
+from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
 
 TIE = 1e-4
@@ -182,7 +183,7 @@ def compare(
     engine: TransformerEngine, sentences: list[str], beam: int, n_best: int, batch: int
 ) -> tuple[int, list[float]]:
     """How many best hypotheses are those of `transformers`, and how far apart the scores of the others are."""
-    model = load_transformers(Path("src/knnmt/models/de-en"))
+    model = load_transformers(MODELS_DIRECTORY / engine.name)
     sources = sorted(engine.tokenizer.encode_sources(sentences), key=len)
     config = replace(engine.generation, beam=beam, n_best=n_best)
     same, gaps = 0, []
@@ -211,28 +212,45 @@ def score_gap(engine: TransformerEngine, source: list[int], a: Hypothesis, b: Hy
     return float((row[a.tokens[parting]] - row[b.tokens[parting]]).abs())
 
 
+def shipped(name: str) -> TransformerEngine:
+    engine = load_engine(name, device="cpu")
+    assert isinstance(engine, TransformerEngine)
+    return engine
+
+
+def sentences_for(engine: TransformerEngine, count: int) -> list[str]:
+    german = engine.name.startswith("de-")
+    return [pair.source if german else pair.target for pair in german_memory(count)]
+
+
+@pytest.mark.parametrize("name", ["de-en", "en-de"])
 @pytest.mark.parametrize(("beam", "n_best"), [(5, 5), (1, 1)])
-def test_the_shipped_model_translates_as_in_transformers(engine: TransformerEngine, beam: int, n_best: int) -> None:
-    same, gaps = compare(engine, german_sentences(8), beam, n_best, batch=4)
+def test_a_shipped_model_translates_as_in_transformers(name: str, beam: int, n_best: int) -> None:
+    engine = shipped(name)
+    same, gaps = compare(engine, sentences_for(engine, 8), beam, n_best, batch=4)
     assert same >= 7  # what is not the same is a tie
     assert all(gap < TIE for gap in gaps)
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("name", ["de-en", "en-de"])
 @pytest.mark.parametrize(("beam", "n_best"), [(5, 1), (1, 1), (5, 5)])
-def test_many_sentences_translate_as_in_transformers(engine: TransformerEngine, beam: int, n_best: int) -> None:
-    sentences = german_sentences(320 if n_best == 1 else 64)
+def test_many_sentences_translate_as_in_transformers(name: str, beam: int, n_best: int) -> None:
+    engine = shipped(name)
+    sentences = sentences_for(engine, 320 if n_best == 1 else 64)
     same, gaps = compare(engine, sentences, beam, n_best, batch=16)
     assert same >= 0.99 * len(sentences)
     assert all(gap < TIE for gap in gaps)
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("name", ["de-en", "en-de"])
 @pytest.mark.parametrize("beam", [5, 1])
-def test_real_text_translates_as_in_transformers(engine: TransformerEngine, domain_data: Path, beam: int) -> None:
-    sentences = [
-        line for domain in ("it", "koran", "law", "medical") for line in domain_lines(domain_data, domain, 250)
-    ]
+def test_real_text_translates_as_in_transformers(domain_data: Path, name: str, beam: int) -> None:
+    engine = shipped(name)
+    side = ["de-en", "en-de"].index(name)
+    domains = ("it", "koran", "law", "medical")
+    sentences = [line for domain in domains for line in domain_lines(domain_data, domain, 250, side)]
     same, gaps = compare(engine, sentences, beam, n_best=1, batch=8)
     print(f"beam {beam}: {same} of {len(sentences)} the same; score gaps of the others: {gaps}")
     assert same >= 0.99 * len(sentences)

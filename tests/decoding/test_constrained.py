@@ -31,7 +31,7 @@ SOURCES = ["Satz 3 ja ja", "Satz 12", "anders"]
 def words(size: int) -> Words:
     """A vocabulary in which everything may stand beside everything."""
     nothing = np.zeros(size, dtype=bool)
-    return Words(nothing, nothing, nothing)
+    return Words(nothing, nothing, nothing, nothing)
 
 
 def required(
@@ -121,14 +121,25 @@ def test_words_are_not_glued_to_what_is_required() -> None:
     )
     closing = np.array([False, True, True, False, False, True])
     only = np.arange(SIZE) == ONLY
-    plain = Requirements([Requirement(((ONLY,),))], only, Words(joins, spaced, closing), END)
+    blank = np.zeros(SIZE, dtype=bool)
+    plain = Requirements([Requirement(((ONLY,),))], only, Words(joins, spaced, closing, blank), END)
     assert not accepted(plain, [ONLY, 1, END])
     assert accepted(plain, [1, ONLY, 3, 1, END])
-    glued = Requirements([Requirement(((ONLY,),), joined_after=True)], only, Words(joins, spaced, closing), END)
+    glued = Requirements([Requirement(((ONLY,),), joined_after=True)], only, Words(joins, spaced, closing, blank), END)
     assert accepted(glued, [ONLY, 1, END])
-    unspaced = Requirements([Requirement(((ONLY,),))], only, Words(joins, ~spaced & False, closing), END)
+    unspaced = Requirements([Requirement(((ONLY,),))], only, Words(joins, ~spaced & False, closing, blank), END)
     assert not accepted(unspaced, [1, ONLY, END])
     assert accepted(unspaced, [3, ONLY, END])
+
+
+def test_what_is_required_adds_no_second_space() -> None:
+    nothing = np.zeros(SIZE, dtype=bool)
+    blank, spaced = np.arange(SIZE) == 1, np.isin(np.arange(SIZE), [1, ONLY])
+    one = Requirements([Requirement(((ONLY,), (2,)))], nothing, Words(nothing, spaced, nothing, blank), END)
+    assert not accepted(one, [1, ONLY, END])
+    assert accepted(one, [1, 2, END])  # the same, written without a space
+    assert accepted(one, [3, ONLY, END])
+    assert accepted(one, [ONLY, END])
 
 
 # Search --------------------------------------------------------------------------------------------------------------

@@ -129,10 +129,14 @@ def in_int8() -> TransformerEngine:
     return loaded
 
 
-def test_the_engine_stays_close_to_float32(engine: TransformerEngine, in_int8: TransformerEngine) -> None:
-    pairs = some_pairs(12)
-    sources = engine.tokenizer.encode_sources([pair.source for pair in pairs])
-    targets = engine.tokenizer.encode_targets([pair.target for pair in pairs])
+@pytest.mark.parametrize("name", ["de-en", "en-de"])
+def test_the_engine_stays_close_to_float32(name: str) -> None:
+    engine, in_int8 = load_engine(name, device="cpu"), load_engine(name, device="cpu", dtype="int8")
+    pairs = [(pair.source, pair.target) for pair in some_pairs(12)]
+    german, english = zip(*pairs, strict=True)
+    from_texts, to_texts = (german, english) if name == "de-en" else (english, german)
+    sources = engine.tokenizer.encode_sources(from_texts)
+    targets = engine.tokenizer.encode_targets(to_texts)
     exact, rough = (force(each, sources, targets) for each in (engine, in_int8))
     assert rough.representations.dtype == in_int8.dtype == torch.float32
     distance = (exact.representations - rough.representations).norm(dim=1)

@@ -27,7 +27,7 @@ def table_sums(card: str, heading: str) -> list[int]:
 
 
 def test_there_is_one_for_each_direction() -> None:
-    assert shipped_models() == ["de-en", "en-de"]
+    assert [*shipped_models()] == ["de-en", "en-de"]
 
 
 @by_name

@@ -7,22 +7,23 @@ from pathlib import Path
 import pytest
 
 from family_checkpoints import write_opus_tokenizer
-from german import german_sentences
-from knnmt.engine.shipped import MODELS_DIRECTORY
+from german import german_memory, german_sentences
+from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
 from knnmt.engine.tokenizer import JsonTokenizer, TransformersTokenizer, load_tokenizer
 from knnmt.errors import CheckpointError, MissingDependencyError
 
-SHIPPED = MODELS_DIRECTORY / "de-en"
+SHIPPED = [MODELS_DIRECTORY / name for name in shipped_models()]
 ODD_TEXTS = ["", "   ", "Größe: {name} → %(count)d <b>fett</b>", "日本語 und 🙂", "Zeile\tmit  Lücken ", "1234567"]
 
 
-def test_the_shipped_tokenizer_agrees_with_transformers_and_loses_nothing() -> None:
+@pytest.mark.parametrize("model", SHIPPED, ids=lambda model: model.name)
+def test_a_shipped_tokenizer_agrees_with_transformers_and_loses_nothing(model: Path) -> None:
     from transformers import AutoTokenizer
 
-    theirs = AutoTokenizer.from_pretrained(SHIPPED)
-    ours = load_tokenizer(SHIPPED)
+    theirs = AutoTokenizer.from_pretrained(model)
+    ours = load_tokenizer(model)
     assert isinstance(ours, JsonTokenizer)
-    texts = [*german_sentences(60), *ODD_TEXTS]
+    texts = [*(text for pair in german_memory(60) for text in (pair.source, pair.target)), *ODD_TEXTS]
     assert ours.encode_sources([]) == []
     encoded = ours.encode_sources(texts)
     assert encoded == theirs(texts)["input_ids"] == ours.encode_targets(texts)
@@ -34,7 +35,7 @@ def test_the_shipped_tokenizer_agrees_with_transformers_and_loses_nothing() -> N
 
 
 def test_texts_that_count_as_the_same_have_the_same_ids(tiny_checkpoint: Path, sentencepiece_checkpoint: Path) -> None:
-    for directory in (SHIPPED, tiny_checkpoint, sentencepiece_checkpoint):
+    for directory in (*SHIPPED, tiny_checkpoint, sentencepiece_checkpoint):
         tokenizer = load_tokenizer(directory)
         for encode in (tokenizer.encode_sources, tokenizer.encode_targets):
             first, *others = encode(["ä b", " ä  b\n", "ä\u00a0b", "a\u0308\tb", "ä\u2028b", "\u202fä\r\nb"])

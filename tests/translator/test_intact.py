@@ -176,6 +176,8 @@ def test_terms_are_there_or_told(translator: Translator) -> None:
     assert "document" in first.text.lower()
     assert "file" not in first.text.lower()
     assert second.text == "Thank you!"
+    spaced = translator.translate("Öffnen Sie die Datei.", glossary=glossary)  # there, the model writes a lone space
+    assert spaced.text == "Open the document."
     (third,) = translator.translate([Request("Der Zug fährt.", glossary=glossary)])
     assert "coach" in third.text.lower()
     assert [each.kind for each in third.warnings] == [TermWarning]

@@ -38,11 +38,13 @@ class Words:
     joins: starts with a letter or digit that continues the word before
     spaced: a space comes before it
     closing: a space has to come after it
+    blank: it is nothing but a space
     """
 
     joins: npt.NDArray[np.bool_]
     spaced: npt.NDArray[np.bool_]
     closing: npt.NDArray[np.bool_]
+    blank: npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True, eq=False)
@@ -167,9 +169,14 @@ class Requirements:
         return Fulfilment(progress.met, self._root, token)
 
     def _begun(self, progress: Fulfilment, token: int) -> _Node | None:
-        """The requirement that a token starts, if it is not met yet and the token does not continue another word."""
+        """The requirement that a token starts, if it is not met yet.
+
+        The token must not continue another word, nor add a second space to the one before it.
+        """
         child = self._root.children.get(token)
         if child is None or not self._open(child, progress):
+            return None
+        if progress.last >= 0 and self.words.blank[progress.last] and self.words.spaced[token]:
             return None
         joins = progress.last >= 0 and not self.words.spaced[token] and self.words.closing[progress.last]
         if joins and not any(self.required[each].joined_before for each in self._lacking(child.below, progress)):

@@ -23,6 +23,7 @@ class WrittenVocabulary:
     joins: (vocabulary,), whether a token begins with a letter or digit that continues the word before it
     spaced: (vocabulary,), whether a token begins with a space
     closing: (vocabulary,), whether a space must follow a token: it ends with a letter, a digit, or a closing mark
+    blank: (vocabulary,), whether a token is nothing but a space
     """
 
     def __init__(self, tokenizer: Tokenizer, size: int) -> None:
@@ -33,6 +34,7 @@ class WrittenVocabulary:
         told = any(piece.startswith(_SPACES) for piece in pieces)
         self.joins = np.array([told and text[:1].isalnum() for text in self.texts])
         self.spaced = np.array([text[:1] == " " for text in self.texts])
+        self.blank = np.array([text == " " for text in self.texts])
         self.closing = np.array([told and (text[-1:].isalnum() or text[-1:] in CLOSING) for text in self.texts])
 
     def holding(self, characters: Collection[str]) -> npt.NDArray[np.bool_]:

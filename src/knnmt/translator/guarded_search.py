@@ -47,7 +47,7 @@ class GuardedSearch:
         self._engine = engine
         self._codes = CodePlacing(engine)
         self._vocabulary = vocabulary = WrittenVocabulary(engine.tokenizer, engine.vocabulary_size)
-        self._words = Words(vocabulary.joins, vocabulary.spaced, vocabulary.closing)
+        self._words = Words(vocabulary.joins, vocabulary.spaced, vocabulary.closing, vocabulary.blank)
 
     def writes(self, text: str) -> bool:
         """Whether the vocabulary can write a text."""
