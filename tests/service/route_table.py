@@ -41,7 +41,15 @@ class World:
         method, template = name.split(" ", 1)
         route = TABLE[name]
         own = domain or SECRET
-        plain = {"domain": own, "memory": number(own), "source": "de", "target": "en", "text": KNOWN, "_rest": "x"}
+        plain = {
+            "domain": own,
+            "memory": number(own),
+            "source": "de",
+            "target": "en",
+            "text": KNOWN,
+            "_rest": "x",
+            "correction": "x",
+        }
 
         def filled(found: re.Match[str]) -> str:
             if not route.thing:
@@ -188,6 +196,9 @@ TABLE: dict[str, Route] = {
     "POST /v1/domains/{domain}/segments": Route("write", always(json=PAIRS), by="path"),
     "PUT /v1/domains/{domain}/segments": Route("write", always(json=PAIRS), by="path"),
     "DELETE /v1/domains/{domain}/segments": Route("write", always(params={"source": "a"}), by="path"),
+    "GET /v1/domains/{domain}/concordance": Route("translate", always(params={"words": KNOWN}), by="path"),
+    "GET /v1/domains/{domain}/corrections": Route("translate", by="path"),
+    "DELETE /v1/domains/{domain}/corrections/{correction}": Route("write", by="path", ends=404),  # there is none
     "POST /v1/domains/{domain}/memories": Route(
         "write", always(params={"name": "a.tsv"}, content=b"a\tb\n"), by="path"
     ),

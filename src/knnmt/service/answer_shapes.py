@@ -173,6 +173,14 @@ class RemovedAnswer(BaseModel):
     removed: int
 
 
+class ChangedAnswer(BaseModel):
+    """A domain after a change."""
+
+    domain: str
+    generation: int
+    segments: int = Field(description="Segments in the domain after the change.")
+
+
 class SegmentAnswer(BaseModel):
     """A pair of the memory."""
 
@@ -261,3 +269,20 @@ class SegmentsAnswer(BaseModel):
 
     domain: str
     segments: list[SegmentAnswer]
+
+
+class CorrectionAnswer(BaseModel):
+    """What a domain has learned for one source. replaced: what it held for the source before"""
+
+    id: str
+    by: str = Field(description="The name of the key that corrected.")
+    created: float = Field(description="Seconds since 1970.")
+    segments: list[SegmentAnswer]
+    replaced: list[SegmentAnswer]
+
+
+class CorrectionsAnswer(BaseModel):
+    """Corrections of a domain, the newest first."""
+
+    domain: str
+    corrections: list[CorrectionAnswer]

@@ -55,9 +55,18 @@ _UNIT = {
     "certainty": 71,
 }
 _CHANGED = {"domain": "software", "generation": 4, "segments": 15_001}
+_CORRECTION = {
+    "id": "9d2f7c01b3e85a64",
+    "by": "anna",
+    "created": 1_790_000_000.0,
+    "segments": [{**_PAIR, "origin": "corrections#anna", "context": ""}],
+    "replaced": [{**_HELD, "target": "The file was removed."}],
+}
 _PARAMETERS = {
     "domain": "software",
     "job": _JOB["id"],
+    "correction": _CORRECTION["id"],
+    "words": "Datei gelöscht",
     "document": _DOCUMENT["id"],
     "source": _SENTENCE,
     "origin": "projekt.tmx#17",
@@ -112,6 +121,9 @@ EXAMPLES = {
     ("post", "/v1/domains/{domain}/segments"): Example({"segments": [_PAIR]}, {**_CHANGED, "stored": 1}),
     ("put", "/v1/domains/{domain}/segments"): Example({"segments": [_PAIR]}, {**_CHANGED, "stored": 1}),
     ("delete", "/v1/domains/{domain}/segments"): Example(answered={**_CHANGED, "removed": 1}),
+    ("get", "/v1/domains/{domain}/concordance"): Example(answered={"domain": "software", "segments": [_HELD]}),
+    ("get", "/v1/domains/{domain}/corrections"): Example(answered={"domain": "software", "corrections": [_CORRECTION]}),
+    ("delete", "/v1/domains/{domain}/corrections/{correction}"): Example(answered=_CHANGED),
     ("post", "/v1/domains/{domain}/memories"): Example(answered={**_JOB, "done": 0, "state": "waiting"}),
     ("get", "/v1/jobs"): Example(answered={"jobs": [_JOB]}),
     ("get", "/v1/jobs/{job}"): Example(answered=_JOB),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Hashable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.correcting import undo
 from knnmt.datastore.manifest import read_manifest
+from knnmt.datastore.store import Change, Datastore
 from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
+from knnmt.service.corrections import Corrections
 from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.exchanges import Exchanges
@@ -22,7 +26,7 @@ from knnmt.service.metrics import Metrics
 from knnmt.service.problems import Problem
 from knnmt.service.shares import Shares
 from knnmt.service.usage import Usage
-from knnmt.service.writing import Writers
+from knnmt.service.writing import Writers, Written
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import TextSettings
 from knnmt.translator.translation import Translation
@@ -67,10 +71,12 @@ class Service:
         self.writers = Writers(self.translator, self.metrics.written)
         self.jobs = Jobs(config.data, limits, self.translator, self.domains, self.writers)
         self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
+        self.corrections = Corrections(config.data)
         self.glossaries = Glossaries(config.data)
         self.documents = Documents(self.translator, self.batcher, self.domains)
         self.exchanges = Exchanges(config.data)
         self.usage = Usage(config.data)
+        self.searches = ThreadPoolExecutor(1, "knnmt-search")  # which read whole memories
         self.ready = True
 
     async def translate(
@@ -111,6 +117,28 @@ class Service:
                 retry_after=5,
             ) from None
 
+    async def correct(self, domain: Domain, by: str, pairs: Sequence[SegmentPair]) -> Written:
+        """Let pairs replace what a domain holds for their sources. by: the name of the caller's key"""
+        written = await awaited(await asyncio.to_thread(self.writers.of(domain.required_store()).put, "replace", pairs))
+        await asyncio.to_thread(self.corrections.learn, domain.name, by, written.replacements)
+        return written
+
+    async def undo(self, domain: Domain, number: str) -> Written:
+        """Undo a correction: the domain holds again what it held for the source before."""
+        correction = self.corrections.one(domain.name, number)
+
+        def undone(store: Datastore) -> Change:
+            change = undo(store, correction.replacement, self.translator.engine)
+            if change is None:
+                raise Problem(
+                    409, "changed_since", "the domain no longer holds this correction, so there is nothing to undo"
+                )
+            return change
+
+        written = await awaited(self.writers.of(domain.required_store()).do(undone))
+        await asyncio.to_thread(self.corrections.drop, domain.name, correction)
+        return written
+
     def describe(self, domain: Domain) -> dict[str, object]:
         """A domain as clients see it, without its path on disk."""
         told: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
@@ -135,10 +163,12 @@ class Service:
         if gone.store is not None:
             self.writers.forget(gone.store)
             self.translator.memories.close(gone.store)
+            self.corrections.forget(name)
 
     def close(self) -> None:
         """End when all accepted work is done."""
         self.ready = False
+        self.searches.shutdown(cancel_futures=True)
         self.documents.close()
         self.jobs.close()
         self.writers.close()

@@ -7,9 +7,9 @@ it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Literal
@@ -18,7 +18,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.changing import Selection
-from knnmt.datastore.correcting import correct
+from knnmt.datastore.correcting import Replacement, correct
 from knnmt.datastore.store import Change, Datastore
 from knnmt.errors import DatastoreLockedError, InputError
 from knnmt.service.index_renewal import IndexRenewal
@@ -35,11 +35,17 @@ class Written:
 
     generation: of the store with the change
     removed: units that were removed
+    replacements: one for each source that a correction changed
     """
 
     generation: int
     segments: int
     removed: int = 0
+    replacements: tuple[Replacement, ...] = ()
+
+    def about(self, sources: Collection[str]) -> Written:
+        """The same, with the replacements of these sources alone."""
+        return replace(self, replacements=tuple(each for each in self.replacements if each.source in sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,7 @@ class StoreWriter:
                     raise
             else:
                 for each in group:
-                    each.done.set_result(written)
+                    each.done.set_result(written.about(each.sources()))
                 self._told(WriteReport(group[0].kind, len(group), time.perf_counter() - began))
                 if group[0].kind != "other":  # a job renews the index itself when all its segments are there
                     self._renewal.consider(self._opened())
@@ -168,16 +174,19 @@ class StoreWriter:
     def _write(self, group: Sequence[_Change]) -> Written:
         store, engine, first = self._opened(), self._translator.engine, group[0]
         pairs = [pair for change in group for pair in change.pairs]
+        replacements: Sequence[Replacement] = ()
         if first.other is not None:
             change = first.other(store)
         elif first.chosen is not None:
             change = store.remove(first.chosen)
         elif first.kind == "replace":
-            change = correct(store, pairs, engine).change
+            corrected = correct(store, pairs, engine)
+            change, replacements = corrected.change, corrected.replacements
         else:
             change = store.add(pairs, engine)
         self._translator.memories.refresh([self._path])
-        return Written(store.manifest.generation, store.manifest.live_sentences, change.removed_sentences)
+        manifest = store.manifest
+        return Written(manifest.generation, manifest.live_sentences, change.removed_sentences, tuple(replacements))
 
 
 class Writers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from knnmt.service.access import Caller
@@ -10,15 +9,13 @@ from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import SegmentAsked
 from knnmt.service.routes.domains import segment_pairs
-from knnmt.service.service import Service, awaited
+from knnmt.service.service import Service
 
 
 async def learn(service: Service, caller: Caller, domain: Domain, pairs: Sequence[tuple[str, str]]) -> None:
     """Store pairs. When this returns, they are stored, and the next request uses them."""
     caller.require("write", domain.name)
-    store = domain.required_store()
     if not all(source and target for source, target in pairs):
         raise Problem(422, "invalid_request", "expected a source and its translation, found an empty text")
     asked = [SegmentAsked(source=source, target=target) for source, target in pairs]
-    checked = segment_pairs(service, caller, asked)
-    await awaited(await asyncio.to_thread(service.writers.of(store).put, "replace", checked))
+    await service.correct(domain, caller.name, segment_pairs(service, caller, asked))

@@ -2,6 +2,7 @@
 import { byId } from "./elements.js";
 import { listenForFiles } from "./files.js";
 import { Sentences } from "./sentences.js";
+import { listenForMemory } from "./memory.js";
 import { ask, keepKey, ownDomain, Refused } from "./service.js";
 import { count, firstLanguage, told, useLanguage } from "./strings.js";
 
@@ -34,12 +35,17 @@ async function listDomains(wanted) {
     each.learnt = (stored) => {
       for (const now of domains) if (now.name === each.name) now.segments = stored.segments;
       showFacts();
+      memory.refresh();
     };
   showFacts();
 }
 
 // A domain that a file has made is chosen only while there is nothing that somebody works on.
-const welcome = (name) => listDomains(byId("text").value.trim() || !byId("results").hidden ? undefined : name);
+async function welcome(name) {
+  if (byId("text").value.trim() || !byId("results").hidden) return listDomains();
+  await listDomains(name);
+  memory.clear();
+}
 
 function choose(name) {
   byId("domain").value = name;
@@ -49,6 +55,7 @@ function choose(name) {
 // What is shown is always that of the chosen domain.
 function showChosen() {
   showFacts();
+  memory.clear();
   if (!byId("results").hidden) byId("asking").requestSubmit();
 }
 
@@ -62,6 +69,13 @@ function showFacts() {
   const facts = domain.memory ? size : told("domain_alone");
   byId("domain-facts").textContent = [languages, facts].filter(Boolean).join(" · ");
   byId("text").lang = domain.source_language ?? "";
+  byId("memory").hidden = !domain.memory;
+}
+
+// After a change of a memory, the text is translated again.
+async function changed(domain, stored) {
+  domain.learnt(stored);
+  if (!byId("results").hidden) await sentences.again(domain);
 }
 
 // The terms of the glossary box.
@@ -122,6 +136,7 @@ byId("language").addEventListener("change", (event) => {
   speak("");
   showFacts();
   sentences.showAgain();
+  memory.refresh();
 });
 byId("access").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -142,5 +157,6 @@ byId("stop").addEventListener("click", () => {
   speak(told("stopped"));
 });
 byId("copy").addEventListener("click", copy);
+const memory = listenForMemory({ domain: chosenDomain, speak, fail, succeed, changed });
 listenForFiles({ domain: chosenDomain, terms, speak, welcome, choose, fail, succeed });
 start();

@@ -115,6 +115,11 @@ export class Sentences {
     domain.learnt(stored);
     await this.translate(text, domain, glossary, true);
   }
+
+  // After the memory of a domain has changed.
+  async again({ name }) {
+    if (this._asked?.domain.name === name) await this.translate(this._asked.text, this._asked.domain, this._asked.glossary, true);
+  }
 }
 
 let numbered = 0;

@@ -25,6 +25,10 @@ export function useLanguage(chosen) {
 
 export const count = (number) => new Intl.NumberFormat(language).format(number);
 
+// A time in seconds since 1970 for people.
+export const moment = (seconds) =>
+  new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "short" }).format(new Date(seconds * 1000));
+
 export const decimal = (number, digits) =>
   new Intl.NumberFormat(language, { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(number);
 

@@ -23,6 +23,7 @@ from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import DomainAsked, SegmentAsked, SegmentsAsked
 from knnmt.service.service import Service, awaited
+from knnmt.service.writing import Written
 
 router = APIRouter(tags=["domains"])
 _SourceAsked = Annotated[str | None, Query(description="The whole source text.", min_length=1, max_length=20_000)]
@@ -103,24 +104,27 @@ async def held(
 @router.post("/v1/domains/{domain}/segments", response_model=StoredAnswer, status_code=201, tags=["segments"])
 async def add(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
     """Add pairs to a domain. When this is answered, they are stored, and the next request uses them."""
-    return await _put(domain, asked, service, caller, replacing=False)
+    caller.require("write", domain)
+    store = service.domains.of(domain).required_store()
+    pairs = segment_pairs(service, caller, asked.segments)
+    written = await awaited(await asyncio.to_thread(service.writers.of(store).put, "add", pairs))
+    return _stored(domain, written, len(pairs), 201)
 
 
 @router.put("/v1/domains/{domain}/segments", response_model=StoredAnswer, tags=["segments"])
 async def replace(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
     """Correct a domain: pairs replace what it holds for their sources; pairs with new sources are added."""
-    return await _put(domain, asked, service, caller, replacing=True)
-
-
-async def _put(domain: str, asked: SegmentsAsked, service: Service, caller: Caller, replacing: bool) -> Response:
     caller.require("write", domain)
-    store = service.domains.of(domain).required_store()
+    known = service.domains.of(domain)
+    known.required_store()
     pairs = segment_pairs(service, caller, asked.segments)
-    writer = service.writers.of(store)
-    done = await asyncio.to_thread(writer.put, "replace" if replacing else "add", pairs)
-    written = await awaited(done)
-    told = {"domain": domain, "generation": written.generation, "segments": written.segments}
-    return JSONResponse({**told, "stored": len(pairs)}, status_code=200 if replacing else 201)
+    written = await service.correct(known, caller.name, pairs)
+    return _stored(domain, written, len(pairs), 200)
+
+
+def _stored(domain: str, written: Written, count: int, status: int) -> Response:
+    content = {"domain": domain, "generation": written.generation, "segments": written.segments, "stored": count}
+    return JSONResponse(content, status_code=status)
 
 
 @router.delete("/v1/domains/{domain}/segments", response_model=RemovedAnswer, tags=["segments"])
