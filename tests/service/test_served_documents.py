@@ -168,7 +168,7 @@ def test_only_who_knows_the_id_and_may_use_the_domain(
 ) -> None:
     keys = tmp_path / "keys.json"
     mine, other = (new_key(keys, name, "translate", [domain]) for name, domain in (("a", "small"), ("b", "base")))
-    client = start_service(stores={"small": served_store}, keys=keys, limits=Limits(upload_bytes=1_000))
+    client = start_service(stores={"small": served_store}, keys=keys, limits=Limits(document_bytes=1_000))
     by = {"Authorization": f"Bearer {mine}"}
     assert client.post("/v1/documents", content=CATALOG).status_code == 401
     assert client.post("/v1/documents", content=b"x" * 1_001, headers=by).status_code == 413
@@ -181,8 +181,8 @@ def test_only_who_knows_the_id_and_may_use_the_domain(
     assert client.get(f"{place}/content", headers=by).status_code == 200
 
 
-def test_no_way_in_takes_more_than_a_document_may_have(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.service.documents.MAX_BYTES", 100)
+def test_no_way_in_takes_more_than_a_document_may_have(start_service: StartService, served_store: Path) -> None:
+    client = start_service(stores={"small": served_store}, limits=Limits(document_bytes=100))
     large = b"x" * 101
     by_languages = {"target_lang": "EN", "source_lang": "DE"}
     for answer in (
@@ -191,4 +191,4 @@ def test_no_way_in_takes_more_than_a_document_may_have(client: TestClient, monke
         client.post("/translate_file", data={"source": "de", "target": "en"}, files={"file": ("a.txt", large)}),
     ):
         assert answer.status_code == 413, answer.text
-        assert "at most 100 bytes" in answer.text
+        assert "at most 100 bytes: split it" in answer.json()["message"]

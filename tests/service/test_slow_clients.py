@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import select
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from urllib.request import urlopen
 
@@ -13,6 +16,7 @@ import pytest
 import uvicorn
 
 from knnmt.service import guard
+from knnmt.service.access import new_key
 from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
 from knnmt.service.running import Connection
@@ -27,8 +31,15 @@ BODY = b'{"text": "a. b"}'
 def port(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(Connection, "head_seconds", 0.3)
     monkeypatch.setattr(guard, "_PIECE_SECONDS", 0.3)
+    with serving(ServiceConfig(), tiny_translator) as port:
+        yield port
+
+
+@contextmanager
+def serving(config: ServiceConfig, translator: Translator) -> Iterator[int]:
+    """The port of a service."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = make_app(Service(ServiceConfig(), tiny_translator))
+    app = make_app(Service(config, translator))
     server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_config=None, lifespan="on"))
     thread = Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -103,3 +114,39 @@ def test_requests_behind_each_other_are_all_answered(port: int) -> None:
         connection.sendall((HEAD + BODY) * 3)
         said = answer(connection)
     assert said.count(b"HTTP/1.1 200") == 3
+
+
+@pytest.mark.parametrize(
+    ("route", "status"),
+    [
+        ("POST /v1/domains/new/memories?name=a.tsv", 401),
+        ("PUT /v3/translation_memories/files/x", 404),
+        ("POST /v1/documents", 413),
+        ("POST /translate_file", 413),
+        ("POST /v1/translate", 413),
+    ],
+)
+def test_whoever_has_no_key_leaves_nothing_on_disk(
+    tiny_translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str, status: int
+) -> None:
+    """300 MB are announced, and some of them sent; the answer comes at once."""
+    temporary, data, keys = tmp_path / "temporary", tmp_path / "data", tmp_path / "keys.json"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    new_key(keys, "owner", "admin")
+    with serving(ServiceConfig(data=data, keys=keys), tiny_translator) as port:
+        before = sorted(data.rglob("*"))
+        head = f"{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {300 << 20}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(head.encode())
+            said = connection.recv(1 << 16)
+        assert said.startswith(f"HTTP/1.1 {status}".encode()), said
+        for length in (1 << 20, 60 << 20):
+            head = f"{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+                connection.sendall(head.encode() + bytes(2 << 18))
+                said = connection.recv(1 << 16)
+            expected = (b"401", b"403", b"413") if "v1/translate" in route else (b"401", b"403", b"404")
+            assert said.split()[1] in expected, said
+        assert sorted(data.rglob("*")) == before
+        assert list(temporary.iterdir()) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from route_table import CODES, DEEPL, KNOWN, LANGUAGES, NONE, OTHER, SECRET, TABLE, World, number
+from route_table import CODES, DEEPL, FILE, KNOWN, LANGUAGES, NONE, OTHER, SECRET, TABLE, World, number
 from starlette.routing import BaseRoute
 
 import warm
@@ -55,6 +55,46 @@ def test_no_key_opens_nothing_but_what_is_for_everybody(world: World) -> None:
         if is_refused != (route.role is not None):
             wrong[name] = answer.text[:200]
     assert not wrong
+
+
+def test_nothing_of_a_body_is_read_before_the_key_is_asked(world: World) -> None:
+    """Some clients can send their key only in a small body; files of a form are not read there."""
+    with_keys_in_bodies = re.compile(r"POST /(translate|detect|suggest|M[Tt]RestService/\w+|apy/translate)")
+    read: list[str] = []
+
+    def body() -> Iterator[bytes]:
+        read.append(name)
+        yield b"{}"
+
+    def refused(key: str | None) -> bool:
+        address = re.sub(r"\{\w+(:\w+)?\}", SECRET, name.split()[1])
+        headers = {"Content-Type": "application/json"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
+        answer = world.client.request(name.split()[0], address, headers=headers, content=body())
+        return answer.status_code in (401, 403)
+
+    asked = 0
+    for name, route in TABLE.items():
+        if route.role is None or not name.startswith(("POST", "PUT", "PATCH")):
+            continue
+        asked += 1
+        assert refused("wrong"), name
+        assert with_keys_in_bodies.fullmatch(name) or refused(None), name
+        below = BELOW.get(route.role)
+        assert with_keys_in_bodies.fullmatch(name) or not below or refused(world.keys[below]), name
+        if "{domain}" in name:
+            assert refused(world.keys["intruder"]), name
+    assert asked > 30
+    assert read == []
+
+
+def test_files_of_a_form_are_not_read_where_the_key_may_be_in_the_body(world: World) -> None:
+    files = {"file": ("a.txt", b"x" * (2 << 20))}
+    refused = world.client.post("/translate", data={**LANGUAGES, "api_key": world.keys["owner"]}, files=files)
+    assert refused.status_code == 400
+    assert "Too many files" in refused.json()["message"]
+    key = {"api_key": world.keys["owner"]}
+    assert world.client.post("/translate_file", data={**LANGUAGES, **key}, files=files).status_code == 403
+    assert world.client.post("/translate_file", params=key, data=LANGUAGES, files={"file": ("a.json", FILE)}).is_success
 
 
 def test_a_role_opens_what_it_says_and_no_more(world: World) -> None:

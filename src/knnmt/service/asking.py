@@ -8,7 +8,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 
 from knnmt.corpus.glossary import Glossary, Term
 from knnmt.retrieval.settings import RetrievalSettings
@@ -22,6 +24,9 @@ from knnmt.service.service import Service
 from knnmt.translator.memories import Request as TextRequest
 
 Result = TypeVar("Result")
+Endpoint = TypeVar("Endpoint", bound=Callable[..., object])
+_CALLER = "knnmt.caller"  # the key of the caller in the scope of a request
+_ROLE = "needed_role"  # the attribute of an endpoint
 _VERSION = re.compile(r"v\d")  # what remains of an address when a client drops its last part
 _WRITTEN_BYTES = 1 << 20  # bytes written at once
 _bearer = HTTPBearer(auto_error=False, description="An API key, if the service has keys.")
@@ -36,20 +41,60 @@ async def _service(request: Request) -> Service:
 TheService = Annotated[Service, Depends(_service)]
 
 
-async def _caller(
-    request: Request,
-    service: TheService,
-    presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
-) -> Caller:
-    return who_asks(request, service, None if presented is None else presented.credentials)
+async def _caller(request: Request, service: TheService, _described: Annotated[object, Depends(_bearer)]) -> Caller:
+    return who_asks(request, service, bearer(request))
 
 
 TheCaller = Annotated[Caller, Depends(_caller)]
 
 
+class CallerFirst(APIRoute):
+    """A route that asks for the key, and for the role that its endpoint `needs`, before it reads the body.
+
+    FastAPI itself reads and parses the body before it calls any dependency.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function that answers a request."""
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+
+        async def handled(request: Request) -> Response:
+            caller = who_asks(request, request.app.state.service, bearer(request, "DeepL-Auth-Key"))
+            if role := getattr(self.endpoint, _ROLE, None):
+                caller.require(role, request.path_params.get("domain"))
+            return await handle(request)
+
+        return handled
+
+
+def needs(role: Role) -> Callable[[Endpoint], Endpoint]:
+    """Require a role from the callers of an endpoint, for the domain in its path if it has one."""
+
+    def marked(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _ROLE, role)
+        return endpoint
+
+    return marked
+
+
+def bearer(request: Request, scheme: str = "Bearer") -> str | None:
+    """The key of the header `Authorization`, in a dialect's own scheme or the usual one."""
+    found, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if found.lower() in (scheme.lower(), "bearer") else None
+
+
 def who_asks(request: Request, service: Service, presented: str | None) -> Caller:
-    """The caller who presents a key. The key must be for the domain in the address, and that domain must exist."""
+    """The caller who presents a key. The key must be for the domain in the address, and that domain must exist.
+
+    Once the caller of a request is known, its key is not asked again.
+    """
+    known: Caller | None = request.scope.get(_CALLER)
+    if known is not None:
+        return known
     caller = service.access.caller(presented, "" if request.client is None else request.client.host)
+    request.scope[_CALLER] = caller
     if request.scope.get(DOMAIN) is not None:
         domain_asked(request, service, caller, None)
     return caller

@@ -33,7 +33,8 @@ class Limits:
     """What the service accepts from requests.
 
     body_bytes: of a request
-    upload_bytes: of a memory or a document
+    upload_bytes: of a memory
+    document_bytes: of a document
     unpacked_bytes: of a compressed memory
     texts: of a request
     characters: of all texts of a request
@@ -49,6 +50,7 @@ class Limits:
 
     body_bytes: int = 4 << 20
     upload_bytes: int = 1 << 30
+    document_bytes: int = 64 << 20
     unpacked_bytes: int = 8 << 30
     texts: int = 1_000
     characters: int = 1_000_000

@@ -27,7 +27,7 @@ from knnmt.documents.direction import direction_of
 from knnmt.documents.elements import plain
 from knnmt.documents.kept import Kept
 from knnmt.documents.naming import download_name
-from knnmt.documents.opening import MAX_BYTES, open_document
+from knnmt.documents.opening import open_document
 from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
 from knnmt.errors import KnnmtError
@@ -281,14 +281,7 @@ def _no_document() -> Problem:
     return Problem(404, "unknown_document", "there is no such document, or it has already been downloaded")
 
 
-def require_size(size: int) -> None:
-    """Raise an error if a document is larger than the largest that is read."""
-    if size > MAX_BYTES:
-        raise Problem(413, "too_large", f"a document may have at most {MAX_BYTES:,} bytes")
-
-
 def _write(content: IO[bytes], place: Path) -> None:
     with place.open("xb") as out:
         while piece := content.read(_WRITTEN_BYTES):
             out.write(piece)
-            require_size(out.tell())

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,9 +21,8 @@ from knnmt.service.config import Limits
 from knnmt.service.problems import Problem
 
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
-_UPLOADS = re.compile(
-    r"/v1/domains/[^/]+/memories|/v1/documents|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+"
-)
+_MEMORIES = re.compile(r"/v1/domains/[^/]+/memories|/v3/translation_memories/files/[^/]+")
+_DOCUMENTS = re.compile(r"/v1/documents|/v2/document|/translate_file")
 _LINKED = re.compile(r"/|/page/[^/]+|/openapi\.json|/health|/ready|/metrics")  # what a link of another site may open
 _PIECE_SECONDS = 30.0  # the longest pause between two parts of a body
 _LEAST_BYTES = 1_000  # of a body in each further second of waiting for it
@@ -49,8 +49,7 @@ class Guard:
         headers = Headers(scope=scope)
         if prefixed := _PREFIX.fullmatch(scope["path"]):
             scope = {**scope, "path": prefixed[2], "raw_path": prefixed[2].encode(), DOMAIN: prefixed[1]}
-        is_upload = _UPLOADS.fullmatch(scope["path"]) is not None
-        most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
+        too_large = _TooLarge.of(scope["path"], self._limits)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":  # no browser may guess another type for an answer
@@ -59,7 +58,7 @@ class Guard:
 
         try:
             self._require_host(headers, scope["path"])
-            _require_length(headers, most)
+            _require_length(headers, too_large)
         except Problem as problem:
             answer = problem.answer()
             answer.headers["Connection"] = "close"  # where the next request begins is unknown
@@ -79,8 +78,8 @@ class Guard:
             waited += time.monotonic() - began
             coming = message.get("more_body", False)
             received += len(message.get("body", b""))
-            if received > most:  # an exception that FastAPI passes on from where it reads
-                raise HTTPException(413, _too_large(most).message)
+            if received > too_large.most:  # an exception that FastAPI passes on from where it reads
+                raise HTTPException(413, too_large.message)
             return message
 
         await self._app(scope, counted, sent)
@@ -95,12 +94,31 @@ class Guard:
             raise Problem(403, "other_site", "pages of other sites may not use the service")
 
 
-def _require_length(headers: Headers, most: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _TooLarge:
+    """The limit of a request's body in bytes, and what is said about a larger one."""
+
+    most: int
+    message: str
+
+    @classmethod
+    def of(cls, path: str, limits: Limits) -> _TooLarge:
+        if _MEMORIES.fullmatch(path):
+            most = limits.upload_bytes
+            return cls(most, f"a memory may have at most {most:,} bytes: compress it, or send it in parts")
+        if _DOCUMENTS.fullmatch(path):
+            most = limits.document_bytes
+            return cls(most, f"a document may have at most {most:,} bytes: split it, and send its parts one by one")
+        most = limits.body_bytes
+        return cls(most, f"the body of a request may have at most {most:,} bytes: send several requests")
+
+
+def _require_length(headers: Headers, too_large: _TooLarge) -> None:
     length = headers.get("content-length")
     if length is not None and "transfer-encoding" in headers:  # a proxy in front may see the end of the body elsewhere
         raise Problem(400, "bad_request", "expected either Content-Length or Transfer-Encoding, found both")
-    if length is not None and (not length.isdecimal() or int(length) > most):
-        raise _too_large(most)
+    if length is not None and (not length.isdecimal() or int(length) > too_large.most):
+        raise Problem(413, "too_large", too_large.message)
 
 
 def _is_of_another_site(headers: Headers, path: str) -> bool:
@@ -132,7 +150,3 @@ def _port_of(address: str) -> int | None:
         return parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
         return None
-
-
-def _too_large(most: int) -> Problem:
-    return Problem(413, "too_large", f"the body of a request may have at most {most:,} bytes")

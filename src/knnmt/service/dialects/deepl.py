@@ -14,7 +14,7 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService, domain_asked, who_asks
+from knnmt.service.asking import TheService, bearer, domain_asked, who_asks
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import Direction, name_of, short
 from knnmt.service.dialects.speaking import (
@@ -24,7 +24,6 @@ from knnmt.service.dialects.speaking import (
     Names,
     Parameters,
     Texts,
-    bearer,
     read,
     route_telling,
     told_as,

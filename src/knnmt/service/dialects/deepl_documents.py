@@ -74,7 +74,7 @@ class StatusAnswer(BaseModel):
 async def send(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Send a document. Its content and the ending of its name tell the format."""
     caller.require("translate")
-    asked = await read(request, DocumentAsked)
+    asked = await read(request, DocumentAsked, files=1)
     file = file_of(asked.file, "file")
     domain = domain_of(request, service, caller, asked.translation_memory_id)
     way = required_way(service, domain, asked)

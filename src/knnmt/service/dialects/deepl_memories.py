@@ -18,7 +18,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.store import Datastore
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService
+from knnmt.service.asking import TheService, needs
 from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller, domain_numbered, memory_id
 from knnmt.service.dialects.directions import short
 from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, route_telling
@@ -193,9 +193,9 @@ class ImportAnswer(JobAnswer):
 
 
 @router.post("/v3/translation_memories/import", response_model=ImportAnswer, status_code=201)
+@needs("admin")
 async def announce(asked: ImportAsked, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Announce a memory that becomes a domain with its name. The key needs the role admin."""
-    caller.require("admin")
     most = service.config.limits.upload_bytes
     if asked.source_file.content_length > most:
         raise Problem(413, "too_large", f"a memory may have at most {most:,} bytes")

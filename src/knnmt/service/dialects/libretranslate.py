@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.documents.opening import usual_endings
-from knnmt.service.asking import TheService, domain_asked, require_whole_address, who_asks
+from knnmt.service.asking import TheService, bearer, domain_asked, require_whole_address, who_asks
 from knnmt.service.config import BASE
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import name_of, required_direction
@@ -26,7 +26,6 @@ from knnmt.service.dialects.speaking import (
     MULTIPART,
     InPath,
     Parameters,
-    bearer,
     caller_with,
     file_of,
     read,
@@ -64,7 +63,7 @@ class LanguagesAsked(KeyAsked):
     @property
     def stated(self) -> str | None:
         """The source language; None if the service is to detect it."""
-        return None if normalise(self.source) == "auto" else self.source
+        return _stated(self.source)
 
 
 class TranslateAsked(LanguagesAsked):
@@ -93,9 +92,11 @@ class SuggestAsked(LanguagesAsked):
     s: str = Field(min_length=1)
 
 
-class FileAsked(LanguagesAsked):
-    """A document."""
+class FileAsked(Parameters):
+    """A document and its languages."""
 
+    source: str = Field(max_length=35, examples=["de", "auto"])
+    target: str = Field(max_length=35, examples=["en"])
     file: Any = Field(json_schema_extra={"type": "string", "format": "binary"})
 
 
@@ -267,14 +268,21 @@ async def suggest(request: Request, service: TheService) -> Response:
     return JSONResponse({"success": True})
 
 
-@router.post("/translate_file", response_model=FileAnswer, openapi_extra=with_body(FileAsked, MULTIPART))
+@router.post(
+    "/translate_file",
+    response_model=FileAnswer,
+    openapi_extra={**with_query(KeyAsked), **with_body(FileAsked, MULTIPART)},
+)
 async def translate_file(request: Request, service: TheService) -> Response:
-    """Translate a document of any format that `knnmt translate` writes back."""
-    asked = await read(request, FileAsked)
-    caller = caller_with(service, request, asked.api_key)
+    """Translate a document of any format that `knnmt translate` writes back.
+
+    A key must be in the header or in the address, because the form is not read without one.
+    """
+    caller = caller_with(service, request, request.query_params.get("api_key"))
     domain = domain_asked(request, service, caller, None)
+    asked = await read(request, FileAsked, files=1)
     file = file_of(asked.file, "file")
-    way = required_direction(service, domain, asked.stated, asked.target)
+    way = required_direction(service, domain, _stated(asked.source), asked.target)
     name = file.filename or "document"
     work = DocumentWork(domain=domain, client=caller.client, languages=(way.source, way.target), told=way.told)
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
@@ -299,6 +307,10 @@ async def download_file(name: InPath, service: TheService) -> Response:
     service.access.holder(sent.by).require("translate", sent.work.domain.name)
     content = await asyncio.to_thread(service.documents.take, sent)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
+
+
+def _stated(source: str) -> str | None:
+    return None if normalise(source) == "auto" else source
 
 
 def _told_to_everybody(request: Request, service: Service) -> Domain:

@@ -21,7 +21,7 @@ from knnmt.errors import KnnmtError
 from knnmt.records import parse_json
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import ProblemAnswer
-from knnmt.service.asking import who_asks
+from knnmt.service.asking import CallerFirst, bearer, who_asks
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
 
@@ -63,15 +63,18 @@ Names = Annotated[list[str], BeforeValidator(_named)]
 """Names, as a list or separated by commas."""
 
 
-async def read(request: Request, shape: type[Asked], listed: str | None = None) -> Asked:
+async def read(request: Request, shape: type[Asked], listed: str | None = None, files: int = 0) -> Asked:
     """Read the parameters of a request, from its query string and from its body, which has precedence.
 
     listed: the parameter that a body which is a list stands for
+    files: the most files in a form; with files, the caller must be known before, because files go to disk
     """
+    if (key := bearer(request)) is not None:  # a wrong one is refused before the body is read
+        who_asks(request, request.app.state.service, key)
     told = _gathered(request.query_params.multi_items())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _LIKE_FORMS:
-        told |= await _form(request)
+        told |= await _form(request, files)
     elif body := await request.body():
         told |= _json(body, listed)
     try:
@@ -80,10 +83,10 @@ async def read(request: Request, shape: type[Asked], listed: str | None = None) 
         raise _invalid([{**each} for each in error.errors()]) from None
 
 
-async def _form(request: Request) -> dict[str, Any]:
+async def _form(request: Request, files: int) -> dict[str, Any]:
     most = request.app.state.service.config.limits.body_bytes
     try:
-        form = await request.form(max_files=1, max_fields=_MAX_FIELDS, max_part_size=most)
+        form = await request.form(max_files=files, max_fields=_MAX_FIELDS, max_part_size=most)
         return _gathered(form.multi_items())
     except (HTTPException, Problem):
         raise
@@ -124,12 +127,6 @@ def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
     return Problem(422, "invalid_request", f"the request is invalid: {told}")
 
 
-def bearer(request: Request, scheme: str = "Bearer") -> str | None:
-    """The key of the header `Authorization`, in the dialect's own scheme or the usual one."""
-    found, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if found.lower() in (scheme.lower(), "bearer") else None
-
-
 def caller_with(service: Service, request: Request, key: str | None) -> Caller:
     """The caller, by a key in a parameter of the dialect or in the header."""
     return who_asks(request, service, bearer(request) or key)
@@ -155,7 +152,7 @@ def told_as(statuses: Mapping[int, int], **more: str) -> Answer:
 def route_telling(answer: Answer) -> type[APIRoute]:
     """A class of routes whose errors are answered in this way."""
 
-    class DialectRoute(APIRoute):
+    class DialectRoute(CallerFirst):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
 

@@ -14,7 +14,7 @@ from knnmt.corpus.glossary import Glossary, Term
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.asking import TheCaller, TheService, domain_asked, sent_file
-from knnmt.service.documents import DocumentWork, SentDocument, require_size
+from knnmt.service.documents import DocumentWork, SentDocument
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 
@@ -79,12 +79,7 @@ async def send(
         ignore_stated=ignore_stated_languages,
     )
     with SpooledTemporaryFile(_IN_MEMORY) as received:
-
-        def write(piece: bytes) -> None:
-            received.write(piece)
-            require_size(received.tell())
-
-        await sent_file(request, "a document", write)
+        await sent_file(request, "a document", received.write)
         received.seek(0)
         sent = await asyncio.to_thread(service.documents.send, name, received, caller.name, work)
     return JSONResponse(_shown(sent), status_code=202, headers={"Location": f"/v1/documents/{_id(sent)}"})

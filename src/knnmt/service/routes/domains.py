@@ -18,14 +18,14 @@ from knnmt.errors import KnnmtError
 from knnmt.fitting.ready_store import build
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
-from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.asking import CallerFirst, TheCaller, TheService, needs
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import DomainAsked, SegmentAsked, SegmentsAsked
 from knnmt.service.service import Service, awaited
 from knnmt.service.writing import Written
 
-router = APIRouter(tags=["domains"])
+router = APIRouter(tags=["domains"], route_class=CallerFirst)
 _SourceAsked = Annotated[str | None, Query(description="The whole source text.", min_length=1, max_length=20_000)]
 
 
@@ -56,6 +56,7 @@ async def domain(domain: str, service: TheService, caller: TheCaller) -> Respons
 
 
 @router.post("/v1/domains", response_model=DomainAnswer, response_model_exclude_none=True, status_code=201)
+@needs("admin")
 async def make(asked: DomainAsked, service: TheService, caller: TheCaller) -> Response:
     """Make a domain from some pairs. For a whole memory, send it as a file."""
     caller.require("admin", asked.name)
@@ -102,9 +103,9 @@ async def held(
 
 
 @router.post("/v1/domains/{domain}/segments", response_model=StoredAnswer, status_code=201, tags=["segments"])
+@needs("write")
 async def add(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
     """Add pairs to a domain. When this is answered, they are stored, and the next request uses them."""
-    caller.require("write", domain)
     store = service.domains.of(domain).required_store()
     pairs = segment_pairs(service, caller, asked.segments)
     written = await awaited(await asyncio.to_thread(service.writers.of(store).put, "add", pairs))
@@ -112,9 +113,9 @@ async def add(domain: str, asked: SegmentsAsked, service: TheService, caller: Th
 
 
 @router.put("/v1/domains/{domain}/segments", response_model=StoredAnswer, tags=["segments"])
+@needs("write")
 async def replace(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
     """Correct a domain: pairs replace what it holds for their sources; pairs with new sources are added."""
-    caller.require("write", domain)
     known = service.domains.of(domain)
     known.required_store()
     pairs = segment_pairs(service, caller, asked.segments)

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 
 from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer
 from knnmt.service.asking import (
+    CallerFirst,
     TheCaller,
     TheService,
     domain_asked,
@@ -27,7 +28,7 @@ from knnmt.translator.explanation import Explanation, passages_of, words_of
 from knnmt.translator.memories import Request as TextRequest
 from knnmt.translator.translation import Translation
 
-router = APIRouter(tags=["translating"])
+router = APIRouter(tags=["translating"], route_class=CallerFirst)
 
 
 @router.post("/v1/explain", response_model=ExplainAnswer, response_model_exclude_none=True)

@@ -9,11 +9,11 @@ from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.sentences import split_lines, split_sentences
 from knnmt.service.answer_shapes import SentencesAnswer
-from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.asking import CallerFirst, TheCaller, TheService
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import SentencesAsked
 
-router = APIRouter(tags=["translating"])
+router = APIRouter(tags=["translating"], route_class=CallerFirst)
 
 
 @router.post("/v1/sentences", response_model=SentencesAnswer)

@@ -16,7 +16,15 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from knnmt.errors import KnnmtError
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import TranslateAnswer
-from knnmt.service.asking import TheCaller, TheService, domain_asked, require_retrieval, text_requests, while_connected
+from knnmt.service.asking import (
+    CallerFirst,
+    TheCaller,
+    TheService,
+    domain_asked,
+    require_retrieval,
+    text_requests,
+    while_connected,
+)
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.request_shapes import TranslateAsked
 from knnmt.service.service import Service
@@ -25,7 +33,7 @@ from knnmt.translator.explanation import words_of
 from knnmt.translator.memories import Request as TextRequest
 from knnmt.translator.translation import Translation
 
-router = APIRouter(tags=["translating"])
+router = APIRouter(tags=["translating"], route_class=CallerFirst)
 _NDJSON = "application/x-ndjson"
 
 
