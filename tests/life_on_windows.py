@@ -14,6 +14,7 @@ pretended_windows.pretend()
 
 from datastore_pairs import some_pairs  # noqa: E402
 
+from knnmt import output_files  # noqa: E402
 from knnmt.compression.pca import reduce  # noqa: E402
 from knnmt.datastore import arrays, publication  # noqa: E402
 from knnmt.datastore.lock import writer_lock  # noqa: E402
@@ -30,7 +31,7 @@ from knnmt.regular_files import read_regular  # noqa: E402
 
 def live() -> None:
     arrays._READ_WHOLE_BYTES = 0  # every file is mapped
-    publication._IN_USE_SECONDS = 0.1
+    output_files._IN_USE_SECONDS = 0.1
     tuning_steps.CACHE_PAIRS = 1  # beams take long
     directory = Path(sys.argv[2])
     store = build_and_change(Path(sys.argv[1]), directory)

@@ -26,7 +26,18 @@ FLOW = [
     "service",
     "cli",
 ]
-LEAVES = {"errors", "config", "extensions", "native", "records", "regular_files", "threads", "timing", "version"}
+LEAVES = {
+    "errors",
+    "config",
+    "extensions",
+    "native",
+    "output_files",
+    "records",
+    "regular_files",
+    "threads",
+    "timing",
+    "version",
+}
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 

@@ -141,7 +141,7 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
         (("translate", tmp_path / "absent.txt"), "no such file"),
         (("translate", "--model", "./absent"), "no such directory"),
         (("translate", "--n-best", "9"), "add --beam 9"),
-        (("translate", latin, "--output", latin), "would be overwritten"),
+        (("translate", latin, "--output", latin), "its text would be lost"),
         (("translate", "--output", tmp_path / "absent" / "x"), "cannot be written"),
         (("translate", "--dtype", "float8"), "use one of float32"),
     ]
@@ -166,7 +166,7 @@ def test_pipes_are_read_once_and_what_is_read_is_never_overwritten(tmp_path: Pat
         assert len(reading.communicate(timeout=60)[0].splitlines()) == 1
     with text.open("rb") as given:
         same = warm.run([*command, "-o", str(text)], stdin=given, capture_output=True, text=True)
-    assert "would be overwritten" in same.stderr
+    assert "its text would be lost" in same.stderr
     assert knnmt("translate", text, "-o", tmp_path / "old.txt", "--beam", "1", *tiny).returncode == 0
     before = (tmp_path / "old.txt").read_bytes()
     assert knnmt("translate", text, "-o", tmp_path / "old.txt", "--model", "./typo").returncode == 1
@@ -234,17 +234,20 @@ def test_a_bar_is_drawn_on_a_terminal_and_only_there(tmp_path: Path) -> None:
 
 
 def test_control_c_ends_cleanly_with_what_is_done_written(tmp_path: Path) -> None:
-    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source, out, unfinished = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "out.txt.unfinished"
     source.write_text("Das ist ein Satz.\n" * 30_000, encoding="utf-8")
+    out.write_text("old\n", encoding="utf-8")
     command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out)]
     with warm.Popen(command, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 90
-        while (not out.exists() or out.stat().st_size == 0) and time.monotonic() < deadline:
+        while (not unfinished.exists() or unfinished.stat().st_size == 0) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    written = out.read_text(encoding="utf-8")
+    assert out.read_text(encoding="utf-8") == "old\n"
+    assert f"the finished lines are in {unfinished}; {out} is unchanged" in stderr.decode()
+    written = unfinished.read_text(encoding="utf-8")
     assert written.endswith("\n")
     done = written.count("\n")
     assert 0 < done < 30_000
@@ -255,7 +258,7 @@ def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_
     """Within the first window: the bar moves, the first lines are there, and Ctrl-C says what became of the rest."""
     texts = german_sentences(320)
     texts[1::2] = ["Ja."] * 160
-    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source, out, unfinished = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "out.txt.unfinished"
     source.write_text("\n".join(texts), encoding="utf-8")
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out), "--beam", "1"]
@@ -265,7 +268,7 @@ def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_
         with contextlib.suppress(OSError):
             while chunk := os.read(screen, 1000):
                 drawn += chunk.decode("utf-8", errors="replace")
-                if not asked and out.exists() and out.stat().st_size and max(_counted(drawn)) > 64:
+                if not asked and unfinished.exists() and unfinished.stat().st_size and max(_counted(drawn)) > 64:
                     process.send_signal(signal.SIGINT)
                     asked = True
     os.close(screen)
@@ -276,7 +279,7 @@ def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_
         r"interrupted; (\d+) of 320 lines are translated and written knnmt: (\d+) more were translated", said
     )
     assert match
-    written = out.read_text(encoding="utf-8")
+    written = unfinished.read_text(encoding="utf-8")
     assert written.endswith("\n")
     assert written.count("\n") == int(match[1])
     assert 64 < int(match[1]) + int(match[2]) < 320

@@ -20,12 +20,13 @@ from datastore_pairs import some_pairs
 
 import warm
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore import building, lock, slices
+from knnmt.datastore import building, slices
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig, EntryProgress, build
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, SettingError, StorageError
+from knnmt.output_files import take_lock
 
 
 @pytest.fixture
@@ -303,7 +304,7 @@ def test_an_interrupt_before_the_lock_is_held_leaves_nothing(
     if left is not None:
         segments.mkdir(parents=True)
         (segments / left).write_bytes(b"x")
-    take, interrupted = lock._take, False
+    take, interrupted = take_lock, False
 
     def interrupt(descriptor: int) -> None:
         nonlocal interrupted
@@ -312,7 +313,7 @@ def test_an_interrupt_before_the_lock_is_held_leaves_nothing(
             raise KeyboardInterrupt
         take(descriptor)
 
-    monkeypatch.setattr(lock, "_take", interrupt)
+    monkeypatch.setattr("knnmt.datastore.lock.take_lock", interrupt)
     with pytest.raises(KeyboardInterrupt), building.new_store(tmp_path / "new", "making"):
         pytest.fail("the lock is not held")
     assert [path.name for path in tmp_path.rglob("*.safetensors")] == ([] if left is None else [left])

@@ -17,11 +17,12 @@ from knnmt.cli.options import StoresAsSystems
 from knnmt.cli.streams import unguarded
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError, MissingDependencyError, SettingError, StorageError
+from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.bench.report import as_json, as_markdown, as_text
 from knnmt.evaluation.bench.running import BenchConfig, BenchReport, Turn, load_average, usable_threads
 from knnmt.evaluation.bench.running import bench as measure
 from knnmt.evaluation.systems import BASE, DESCRIPTION, gather_systems
+from knnmt.output_files import write_output
 
 
 def bench(
@@ -171,12 +172,10 @@ def _write(report: BenchReport, output: Path) -> None:
     from knnmt.evaluation.bench.plots import save_plots
 
     try:
-        (output / "report.md").write_text(as_markdown(report), encoding="utf-8")
-        (output / "report.json").write_text(as_json(report), encoding="utf-8")
+        write_output(output / "report.md", as_markdown(report).encode())
+        write_output(output / "report.json", as_json(report).encode())
         written = ["report.md", "report.json", *(path.name for path in save_plots(report, output))]
     except MissingDependencyError as missing:
         written = ["report.md", "report.json"]
         _tell(str(missing))
-    except OSError as error:
-        raise StorageError(f"--output {output}: cannot be written: {error.strerror or error}") from error
     typer.echo(f"\nwritten    {output}: {', '.join(written)}")

@@ -19,6 +19,7 @@ from knnmt.documents.checking import Report, check_document, check_units
 from knnmt.documents.memories import jobs_of, matched_units
 from knnmt.documents.opening import open_document
 from knnmt.errors import InputError, SettingError
+from knnmt.output_files import write_output
 
 
 def require_check(check: bool, page: Path | None) -> None:
@@ -57,11 +58,8 @@ def check_documents(
         for line in _lines(reports[-1], jsonl):
             typer.echo(line)
     if page is not None:
-        from knnmt.datastore.publication import publish_file
-
         style = resources("knnmt.translator").joinpath("page.css").read_text(encoding="utf-8")
-        content = check_page(reports, style).encode("utf-8")
-        publish_file(page.resolve(), lambda file: file.write(content))
+        write_output(page, check_page(reports, style).encode())
         typer.echo(f"wrote {page}; open it in a browser")
     if any(report.problems for report in reports):
         raise typer.Exit(1)

@@ -38,6 +38,7 @@ from knnmt.errors import (
     TextWarning,
     UntoldLanguagesError,
 )
+from knnmt.output_files import write_output
 from knnmt.protection.tags import Tags
 
 if TYPE_CHECKING:
@@ -273,19 +274,15 @@ def _languages(translator: Translator) -> Languages:
 
 
 def _write(data: bytes, place: Path | None) -> None:
-    from knnmt.datastore.publication import publish_file
-
     if place is None:
         stream = unguarded(sys.stdout)
         with noticing_loss():
             stream.flush()
             stream.buffer.write(data)
             stream.buffer.flush()
-    elif place.exists() and not place.is_file():
-        place.write_bytes(data)  # a device or a pipe
     else:
         place.parent.mkdir(parents=True, exist_ok=True)
-        publish_file(place.resolve(), lambda file: file.write(data))
+        write_output(place, data)
 
 
 def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome, has_rows: bool) -> None:

@@ -159,13 +159,12 @@ def _print_all(explanations: Iterator[Explanation], full: bool) -> int:
 
 
 def _write_page(explanations: Iterator[Explanation], html: Path, signature: str, neighbours: int | None) -> int:
-    from knnmt.datastore.publication import publish_file
+    from knnmt.output_files import write_output
     from knnmt.translator.page import NEIGHBOURS, explanation_page
 
     found = list(track(explanations, "explaining", None, "lines"))
     if found:
         content = explanation_page(found, note=signature, neighbours=NEIGHBOURS if neighbours is None else neighbours)
-        # The page replaces an existing file, or the file that a link leads to, but never the link itself (/dev/stdout).
-        publish_file(html.resolve(), lambda file: file.write(content.encode("utf-8")))
+        write_output(html, content.encode())
         typer.echo(f"wrote {html}: {len(found):,} segment{'s' * (len(found) != 1)}; open it in a browser")
     return len(found)

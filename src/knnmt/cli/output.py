@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from knnmt.cli.interrupt import Interrupts
 from knnmt.cli.progress import Tally
 from knnmt.cli.streams import unguarded
 from knnmt.errors import SettingError, StorageError
+from knnmt.output_files import replacing, unfinished_path
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
@@ -28,14 +30,12 @@ def require_other_output(output: Path | None, files: list[Path] | None) -> None:
         return
     read = [file.stat() for file in files if file.exists()] if files else [os.fstat(sys.stdin.fileno())]
     if any(os.path.samestat(output.stat(), each) for each in read):
-        raise SettingError(
-            f"--output {output} is also the input, and would be overwritten while it is read; choose another name"
-        )
+        raise SettingError(f"--output {output} is also the input, and its text would be lost; choose another name")
 
 
 @contextmanager
 def open_output(output: Path | None) -> Iterator[TextIO]:
-    """A file to write to, or standard output.
+    """A file that replaces the output when all is written, or standard output.
 
     Translations are written unchanged, except on a terminal, where control characters must not act.
     """
@@ -44,17 +44,25 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
         stream.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield stream
         return
-    try:
-        file = output.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise SettingError(f"--output {output}: cannot be written: {error.strerror}") from error
-    try:
-        yield file
-    except BaseException:
-        with suppress(OSError):  # a full disk fails again here; the first error is the one to report
-            file.close()
-        raise
-    file.close()
+    with replacing(output, keep_unfinished=True) as file:
+        out = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
+        try:
+            yield out
+        except BaseException:
+            _say_what_is_left(output)
+            raise
+        finally:
+            with suppress(OSError):  # a full disk fails again; the first error counts
+                out.detach()
+
+
+def _say_what_is_left(output: Path) -> None:
+    """Name the file with the finished lines of a translation that does not end, unless it went to a pipe."""
+    place = Path(os.path.realpath(output))
+    left = unfinished_path(place)
+    if left.exists() and left.stat().st_size:
+        beside = f"; {output} is unchanged" if place.exists() else ""
+        print(f"knnmt: the finished lines are in {left}{beside}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)

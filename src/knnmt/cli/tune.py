@@ -199,12 +199,9 @@ def tune(
 
         try:
             written = draw_tuning(plot, found.tuned, found.caches, found.dims, found.searches, cache_loss)
-        except OSError as error:
+        except StorageError as error:
             kept = "; the profiles are saved" if save else ""
-            raise StorageError(
-                f"{error.filename or plot}: the figure cannot be written: {error.strerror or error}{kept}. "
-                "Correct this, or choose another STEM"
-            ) from error
+            raise StorageError(f"the figure cannot be written{kept}: {error}") from error
         typer.echo(f"drawn       {', '.join(map(str, written))}")
 
 

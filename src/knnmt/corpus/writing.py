@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.tmx import CONTEXT_PROPERTY, ORIGIN_PROPERTY
-from knnmt.errors import StorageError
+from knnmt.output_files import replacing
 
 # A byte order mark at the start of a line may be at the start of the file, where readers drop it.
 _NOT_IN_TSV = re.compile(r"[\t\n\r\ufeff]")
@@ -39,7 +36,7 @@ def write_tsv(path: Path, pairs: Iterable[SegmentPair]) -> int:
     Tabs, line ends and byte order marks inside a column become spaces.
     """
     changed = 0
-    with _replacing(path) as file:
+    with replacing(path) as file:
         for pair in pairs:
             fields = [pair.source, pair.target, pair.origin]
             written = [_NOT_IN_UTF8.sub(_REPLACEMENT, _NOT_IN_TSV.sub(" ", text)) for text in fields]
@@ -54,7 +51,7 @@ def write_tmx(path: Path, pairs: Iterable[SegmentPair], source_language: str, ta
     Characters that XML does not allow become U+FFFD.
     """
     changed = 0
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(_TMX_START.format(source=_escape(source_language)).encode())
         for pair in pairs:
             fields = [pair.source, pair.target, pair.origin, pair.context]
@@ -77,29 +74,3 @@ def write_tmx(path: Path, pairs: Iterable[SegmentPair], source_language: str, ta
 
 def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file beside the path that replaces it when all is written, and is removed on failure.
-
-    If the path is a link, its target is written and the link stays.
-    """
-    place = path.resolve()
-    if place.exists() and not place.is_file():
-        raise StorageError(f"{path}: expected the name of a file, found a directory or a device. Choose another place")
-    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
-    try:
-        file = partial.open("wb")
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}. Choose another place") from error
-    try:
-        try:
-            with file:
-                yield file
-            partial.replace(place)
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

@@ -11,24 +11,8 @@ from pathlib import Path
 
 from knnmt.datastore.publication import storage_errors
 from knnmt.errors import DatastoreLockedError
+from knnmt.output_files import take_lock
 from knnmt.regular_files import open_descriptor
-
-if sys.platform == "win32":
-    import msvcrt
-
-    _BEYOND = 1 << 30  # beyond the file's content: on Windows nobody else can read a locked byte
-
-    def _take(descriptor: int) -> None:
-        os.lseek(descriptor, _BEYOND, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            raise BlockingIOError(error.errno, "locked") from error
-else:
-    import fcntl
-
-    def _take(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -44,7 +28,7 @@ def writer_lock(directory: Path, moves: bool = False) -> Iterator[None]:
         descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
-            _take(descriptor)
+            take_lock(descriptor)
         except BlockingIOError as error:
             raise DatastoreLockedError(
                 f"{directory}: another process is writing to it: {_said(descriptor) or 'it did not say who it is'}. "

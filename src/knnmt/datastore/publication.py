@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from knnmt.errors import DatastoreDamagedError, StorageError
+from knnmt.output_files import put_in_place
 
-_IN_USE_SECONDS = 2.0  # how long Windows may refuse to replace a file that somebody reads
 _ABANDONED_SECONDS = 3600.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -68,23 +68,6 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             scratch.unlink(missing_ok=True)
             raise
     sync_directory(path.parent)
-
-
-def put_in_place(scratch: Path, path: Path) -> None:
-    """Rename a file, replacing the target if it exists.
-
-    Windows does not allow this while the target is open, so this waits a moment for readers.
-    """
-    until = time.monotonic() + _IN_USE_SECONDS
-    while True:
-        try:
-            scratch.replace(path)
-            return
-        except PermissionError:
-            if sys.platform == "win32" and time.monotonic() < until:
-                time.sleep(0.02)
-            else:
-                raise
 
 
 def require_directory(directory: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +14,9 @@ from typing import IO, Any, Self
 from knnmt.documents.provenance import Provenance
 from knnmt.documents.review import Draft
 from knnmt.errors import InputError
+from knnmt.output_files import in_use, open_locked
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.records import as_record
-from knnmt.regular_files import open_descriptor
 
 ENDING = ".translating"
 
@@ -41,20 +43,24 @@ class Kept:
         if self._path.is_symlink():  # somebody else's: following it would overwrite its target
             raise InputError(f"{self._path}: expected the file of an earlier run, or nothing, found a link: remove it")
         head = json.dumps({"of": self._of}).encode() + b"\n"
-        good = self._read(head)
-        self._file = open(self._path, "r+b" if good else "wb", opener=_not_through_links)
-        if good:
-            self._file.seek(good)
-            self._file.truncate()
-        else:
+        try:
+            self._file = os.fdopen(open_locked(self._path), "r+b")
+        except BlockingIOError as error:
+            raise in_use(self._path.with_name(self._path.name.removesuffix(ENDING))) from error
+        good = self._read(self._file.read(), head)
+        self._file.seek(good)
+        self._file.truncate()
+        if not good:
             self._write(head)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._file is not None and self._path is not None:
-            self._file.close()
+            if sys.platform == "win32":  # which removes no open file; elsewhere the lock is held until the end
+                self._file.close()
             if kind is None:
                 self._path.unlink(missing_ok=True)
+            self._file.close()
 
     def add(self, drafts: Mapping[str, Draft]) -> None:
         """Keep more of them."""
@@ -70,13 +76,8 @@ class Kept:
             self._file.write(data)
             self._file.flush()
 
-    def _read(self, head: bytes) -> int:
-        """Read what an earlier run left, if its dependencies are the same; return how many bytes are complete."""
-        assert self._path is not None  # noqa: S101 - asked only then
-        try:
-            data = self._path.read_bytes()
-        except FileNotFoundError:
-            return 0
+    def _read(self, data: bytes, head: bytes) -> int:
+        """Take what an earlier run left, if its dependencies are the same; return how many bytes are complete."""
         if not data.startswith(head):
             return 0
         good = len(head)
@@ -91,10 +92,6 @@ class Kept:
             self.drafts[name] = draft
             good += len(line)
         return good
-
-
-def _not_through_links(path: str, flags: int) -> int:
-    return open_descriptor(Path(path), flags)
 
 
 def _as_json(target: Marked) -> list[str | list[object]]:

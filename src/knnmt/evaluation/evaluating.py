@@ -12,7 +12,7 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.overlap import Known, known
-from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.distributed.cluster import Cluster
 from knnmt.engine.shipped import DEFAULT_MODEL
@@ -25,6 +25,7 @@ from knnmt.evaluation.scoring import Score, compare, require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, given_pairs, read_pairs, read_text
 from knnmt.evaluation.systems import System, gather_systems
 from knnmt.evaluation.systems_as_tasks import run_systems_on
+from knnmt.output_files import write_output
 from knnmt.translator.translator import Translator
 
 _KNOWN = "its source is in a store"
@@ -141,7 +142,7 @@ def write_markdown(report: Report, path: Path) -> None:
 def _write(path: Path, content: str) -> None:
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    publish_file(path, lambda file: file.write(content.encode()))
+    write_output(path, content.encode())
 
 
 def _known(translator: Translator, systems: Sequence[System], text: EvaluationText) -> dict[str, Known]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.errors import MissingDependencyError
+from knnmt.output_files import replacing
 
 
 def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
@@ -22,7 +23,9 @@ def save_figure(figure: Any, stem: Path) -> list[Path]:
     from matplotlib import rc_context
 
     written = [stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")]
-    figure.savefig(written[0], dpi=160)
-    with rc_context({"svg.hashsalt": "knnmt"}):  # otherwise the names of parts are random
-        figure.savefig(written[1], metadata={"Date": None})
+    with replacing(written[0]) as file:
+        figure.savefig(file, format="png", dpi=160)
+    # Without the setting, the names of parts are random.
+    with replacing(written[1]) as file, rc_context({"svg.hashsalt": "knnmt"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
     return written

@@ -27,7 +27,6 @@ from knnmt.datastore.publication import (
     SCRATCH,
     clear_files,
     publish_file,
-    put_in_place,
     require_directory,
     storage_errors,
 )
@@ -37,6 +36,7 @@ from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, could_be_a_kind, kind_named
 from knnmt.index.progress import Progress, unheard
+from knnmt.output_files import put_in_place
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import open_regular, read_regular
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from knnmt.datastore.publication import publish_file
 from knnmt.errors import MissingDependencyError
 from knnmt.evaluation.comet import Comet
+from knnmt.output_files import write_output
 from knnmt.reproduction.choices import choices
 from knnmt.reproduction.choosing import COMPARED, PAIRS, gate_table, other_half_table
 from knnmt.reproduction.faithful import probes_table
@@ -82,7 +82,7 @@ def write_report(output: Path, tell: Callable[[str], None] = lambda _: None, com
     except MissingDependencyError as error:
         plots, without = [], f"No plots: {error}"
     text = "\n\n".join([*_parts(output, results, tables, plots), *([without] if without else [])]) + "\n"
-    publish_file(output / REPORT, lambda file: file.write(text.encode()))
+    write_output(output / REPORT, text.encode())
     return output / REPORT
 
 

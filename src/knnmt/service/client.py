@@ -19,7 +19,8 @@ from typing import IO, Any, TypeVar, overload
 from urllib.parse import quote, urlencode, urlsplit
 
 from knnmt.config import check
-from knnmt.errors import InputError, ServiceError, StorageError
+from knnmt.errors import InputError, ServiceError
+from knnmt.output_files import write_output
 from knnmt.records import as_record, parse_json
 from knnmt.service.answers import SentMemory, ServedDocument, ServedDomain, ServedMatch, ServedTranslation, Stored
 
@@ -220,10 +221,7 @@ class Client:
             with suppress(ServiceError):
                 self.forget_document(sent.id)
             raise
-        try:
-            Path(output).write_bytes(content)
-        except OSError as error:
-            raise StorageError(f"{output}: cannot be written: {error.strerror}") from error
+        write_output(Path(output), content)
         return done
 
     def send_document(
