@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 MINUTES ?= 2
+DIRECTION ?= de-en
 WEBLATE := .venv-weblate
 WEBLATE_VERSION := 5.14.3
 RUN := $(VENV)/bin/python
@@ -9,12 +10,13 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constrain
 
 .PHONY: demo docs serve test tests test-cuda test-dialects test-weblate test-omegat test-ray check format soak fuzz bench bench-retrieval clean
 
-demo: $(VENV)/.ready  ## adapt to real message catalogs; translate held-out strings without and with the store
+demo: $(VENV)/.ready  ## adapt to real message catalogs in both directions; translate newer strings without and with the stores
 	$(RUN) examples/demo.py
 
-serve: $(VENV)/.ready-serve  ## run the service, with its page, on the stores of make demo
-	@ls -d .demo/*.store > /dev/null 2>&1 || $(MAKE) demo
-	$(RUN) -m knnmt serve --data .demo/service $$(for store in .demo/*.store; do echo "--store $$(basename $$store .store)=$$store"; done)
+serve: $(VENV)/.ready-serve  ## run the service, with its page, on the stores of make demo: make serve DIRECTION=en-de
+	@ls -d .demo/*-$(DIRECTION).store > /dev/null 2>&1 || $(MAKE) demo
+	$(RUN) -m knnmt serve --data .demo/service-$(DIRECTION) \
+		$$(for store in .demo/*-$(DIRECTION).store; do echo "--store $$(basename $$store .store)=$$store"; done)
 
 test: $(VENV)/.ready-dev  ## lint, formatting, types and all tests that take seconds, in parallel
 	$(MAKE) --jobs 2 check tests
