@@ -258,7 +258,7 @@ def test_nesting_without_end_is_malformed(tmp_path: Path) -> None:
         ("<!-- " + "x" * 2_000_000 + " --><tmx/>", "found no element"),
         ("Kein XML", "expected the XML of a tmx file, found: "),
         ("<html><body/></html>", "expected XML with the root element <tmx>, found <html>"),
-        ('<?xml version="1.0" encoding="erfunden"?><tmx/>', "expected the XML of a tmx file, found: unknown encoding"),
+        ('<?xml version="1.0" encoding="erfunden"?><tmx/>', "found: a file in the encoding 'erfunden'"),
     ],
 )
 def test_what_is_no_tmx_is_said(tmp_path: Path, content: str, message: str) -> None:

@@ -18,7 +18,9 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.plural_forms import form_contexts, singular_form
 from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
+from knnmt.corpus.text_encodings import is_codec, text_encoding
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
+from knnmt.records import shown
 
 _MAX_ENTRY_BYTES = 1 << 18  # including comments and references
 _LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
@@ -58,7 +60,7 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
     header = next(entries, None)
     if header is None:
         return
-    encoding = _encoding(header)
+    encoding = _encoding(header, name)
     is_first, language, singular = True, "", None
     for entry in chain([header], entries):
         try:
@@ -105,15 +107,17 @@ def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
         yield entry
 
 
-def _encoding(header: _Entry) -> str:
-    """The charset of the header, if it names an existing one; templates say CHARSET."""
+def _encoding(header: _Entry, name: str) -> str:
+    """The charset of the header, if Python knows it; templates say CHARSET."""
     match = _CHARSET.search(b"".join(header.lines))
-    try:
-        name = codecs.lookup(match.group(1).decode("ascii")).name if match else "utf-8"
-        b"".decode(name)  # some codecs are not for text
-        return name
-    except LookupError:
+    stated = match[1].decode("ascii") if match else "utf-8"
+    if not is_codec(stated):
         return "utf-8"
+    if (encoding := text_encoding(stated)) is None:
+        raise MalformedMemoryError(
+            f"{name}: expected text in a known encoding, found {shown(stated)}. Convert it to UTF-8"
+        )
+    return encoding
 
 
 def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:

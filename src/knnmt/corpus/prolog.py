@@ -6,8 +6,11 @@ an error. It is raised here, before the actual parser sees a byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.parsers import expat
+
+from knnmt.corpus.text_encodings import text_encoding
+from knnmt.records import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,22 @@ class _Found(Exception):  # noqa: N818
         self.prolog = prolog
 
 
-def read_prolog(head: bytes) -> Prolog:
-    """Read the first bytes of a file, up to the root element if they contain it."""
-    parser = expat.ParserCreate()
+def read_prolog(head: bytes, encoding: str | None = None) -> Prolog:
+    """Read the first bytes of a file, up to the root element if they contain it.
+
+    encoding: takes precedence over the one that the file states
+    """
+    parser = expat.ParserCreate(encoding)
     promised: str | None = None
 
     def doctype(name: str, *_: object) -> None:
         nonlocal promised
         promised = _local(name)
+
+    def declaration(_version: str, stated: str | None, _standalone: int) -> None:
+        if encoding is None and stated is not None and text_encoding(stated) is None:
+            error = f"a file in the encoding {shown(stated)}, which is unknown. Convert it to UTF-8"
+            raise _Found(replace(read_prolog(head, "utf-8"), error=error))
 
     def entity(name: str, *_: object) -> None:
         raise _Found(Prolog(root=promised, entity=name))
@@ -46,6 +57,7 @@ def read_prolog(head: bytes) -> Prolog:
     def element(name: str, *_: object) -> None:
         raise _Found(Prolog(root=_local(name), reached=True))
 
+    parser.XmlDeclHandler = declaration
     parser.StartDoctypeDeclHandler = doctype
     parser.EntityDeclHandler = entity
     parser.AttlistDeclHandler = attribute

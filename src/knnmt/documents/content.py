@@ -9,7 +9,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from knnmt.corpus.report import UnitError
+from knnmt.corpus.text_encodings import text_encoding
 from knnmt.errors import MalformedDocumentError
+from knnmt.records import shown
 
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -35,17 +37,19 @@ class Content:
     """
 
     def __init__(self, data: bytes, name: str, encoding: str = "utf-8", references: bool = False) -> None:
-        encoding = marked_encoding(data) or encoding
+        stated = marked_encoding(data) or encoding
+        known = text_encoding(stated)
+        if known is None:
+            raise MalformedDocumentError(
+                f"{name}: expected text in a known encoding, found {shown(stated)}. Convert it to UTF-8"
+            )
+        encoding = known
         try:
             self.text = data.decode(encoding)
         except UnicodeDecodeError as error:
             raise MalformedDocumentError(
                 f"{name}: expected text in {encoding}, found byte 0x{data[error.start]:02x} at {error.start:,}. "
                 "Convert the file, or correct the encoding that it states"
-            ) from error
-        except LookupError as error:
-            raise MalformedDocumentError(
-                f"{name}: expected text in a known encoding, found {encoding!r}. Convert it to UTF-8"
             ) from error
         self.name = name
         self._counted = (0, 1)

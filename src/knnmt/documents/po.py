@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 from knnmt.corpus.languages import is_tag
 from knnmt.corpus.plural_forms import form_contexts, form_count, singular_form
 from knnmt.corpus.po_identifiers import message_text
+from knnmt.corpus.text_encodings import is_codec
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.provenance import REMARK, Provenances
@@ -135,15 +135,11 @@ class PoDocument(TextDocument):
 
 
 def _encoding(data: bytes) -> str:
-    """The charset of the header, if it exists; templates say CHARSET."""
+    """The charset of the header, if Python knows it; templates say CHARSET."""
     head = data[: data.find(b"\n\n", data.find(b"msgid")) if b"\n\n" in data else len(data)]
     found = _CHARSET.search(head) or _CHARSET.search(data[:8192])
-    try:
-        name = codecs.lookup(found[1].decode("ascii")).name if found else "utf-8"
-        b"".decode(name)  # some codecs are not for text
-        return name
-    except LookupError:
-        return "utf-8"
+    name = found[1].decode("ascii") if found else "utf-8"
+    return name if is_codec(name) else "utf-8"
 
 
 def _entries(content: Content) -> Iterator[_Entry]:

@@ -401,6 +401,11 @@ def test_forms_keys_and_errors(start_service: StartService, served_store: Path, 
     for broken in (b"{", b"[]", b'{"text": 1}', b'{"text": ["a"]}'):
         kind = {"content-type": "application/json"}
         assert client.post("/v2/translate", content=broken, headers={**mine, **kind}).status_code == 400
+    for charset in ("punycode", "idna", "rot13", "none-such"):
+        kind = {"content-type": f"multipart/form-data; boundary=x; charset={charset}"}
+        answer = client.post("/v2/translate", content=b"--x--\r\n", headers={**mine, **kind})
+        assert answer.status_code == 400
+        assert f"expected a form in UTF-8, found the charset '{charset}'" in answer.json()["message"]
 
 
 def test_memories_are_taken_and_sent_with_the_published_client(

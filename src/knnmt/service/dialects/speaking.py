@@ -14,11 +14,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
+from knnmt.corpus.text_encodings import text_encoding
 from knnmt.errors import KnnmtError
-from knnmt.records import parse_json
+from knnmt.records import parse_json, shown
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import ProblemAnswer
 from knnmt.service.asking import CallerFirst, bearer, who_asks
@@ -84,6 +86,9 @@ async def read(request: Request, shape: type[Asked], listed: str | None = None, 
 
 
 async def _form(request: Request, files: int) -> dict[str, Any]:
+    stated = parse_options_header(request.headers.get("content-type"))[1].get(b"charset", b"utf-8").decode("latin-1")
+    if text_encoding(stated) is None:
+        raise Problem(422, "invalid_request", f"expected a form in UTF-8, found the charset {shown(stated)}")
     most = request.app.state.service.config.limits.body_bytes
     try:
         form = await request.form(max_files=files, max_fields=_MAX_FIELDS, max_part_size=most)
