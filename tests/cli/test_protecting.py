@@ -14,6 +14,8 @@ from knnmt.errors import SettingError
 IMPOSSIBLE = [
     (["--tags", "sgml"], "--tags must be one of auto, xml, html, none"),
     (["--tags", "xml", "--no-protect"], "leave --no-protect out"),
+    (["--placeholder", "@*@", "--no-protect"], "leave --no-protect out"),
+    (["--placeholder", "*"], "begins with a character of its own"),
 ]
 
 
@@ -36,3 +38,17 @@ def test_what_must_come_out_does_unless_told(tmp_path: Path) -> None:
 def test_tags_that_cannot_be(options: list[str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         CliRunner().invoke(app, ["translate", *options, "--text", "x"], catch_exceptions=False)
+
+
+def test_placeholders_of_ones_own(tmp_path: Path) -> None:
+    document = tmp_path / "x.json"
+    document.write_text('{"a": "Die Datei @@name@@ ist da."}', encoding="utf-8")
+    asked = ["translate", "--placeholder", "@@*@@"]
+    said = CliRunner().invoke(app, [*asked, "--text", "Die Datei @@name@@ ist da."], catch_exceptions=False).stdout
+    assert said.count("@@name@@") == 1
+    said = CliRunner().invoke(app, [*asked, str(document)], catch_exceptions=False).stdout
+    assert said.count("@@name@@") == 1
+    translated = tmp_path / "y.json"
+    translated.write_text('{"a": "The file @@nom@@ is there."}', encoding="utf-8")
+    checked = CliRunner().invoke(app, [*asked, "--check", str(document), str(translated), "--jsonl"])
+    assert "@@nom@@ not in the source" in checked.stdout

@@ -18,7 +18,7 @@ def shouted(text: Marked) -> Marked:
     return tuple(part.upper() if isinstance(part, str) else part for part in text)
 
 
-def shout(texts: Sequence[Marked], _contexts: Sequence[str] = ()) -> list[Translation]:
+def shout(texts: Sequence[Marked], *_: object) -> list[Translation]:
     return [Translation(source="", text="", tokens=(), score=0.0, marked=shouted(text)) for text in texts]
 
 

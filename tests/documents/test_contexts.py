@@ -99,9 +99,7 @@ def test_an_emptied_document_gets_its_own_targets_again(
     empty = open_document(path, ("de", "en"))
     assert not any(unit.target for unit in empty.units)
     with Kept(None, "") as kept:
-        translate_document(
-            empty, lambda texts, used: translator.translate_marked(texts, used, exact_matches="prefer"), kept
-        )
+        translate_document(empty, lambda *texts: translator.translate_marked(*texts, exact_matches="prefer"), kept)
     assert {name: draft.target for name, draft in kept.drafts.items()} == {unit.id: unit.target for unit in full.units}
 
 

@@ -58,7 +58,7 @@ def test_an_encoding_that_does_not_come_back_is_refused() -> None:
 def test_a_unit_that_fails_keeps_its_place_and_says_why() -> None:
     document = PoDocument((HEADER + 'msgid "eins"\nmsgstr ""\n\nmsgid "zwei"\nmsgstr ""\n').encode("latin-1"), "x.po")
 
-    def translate(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+    def translate(texts: Sequence[Marked], *_: object) -> list[Translation]:
         assert texts == [("eins",), ("zwei",)]
         return [Translation("", "", (), 0.0, marked=("ONE \u2603",)), *shout(texts[1:])]
 
@@ -79,7 +79,7 @@ def test_a_unit_without_translation_or_with_too_many_codes_fails() -> None:
     )
     document = open_xliff(xliff(units), "x.xlf")
 
-    def translate(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+    def translate(texts: Sequence[Marked], *_: object) -> list[Translation]:
         assert texts == [("eins",)]
         return [Translation("", "", (), 0.0, error="nothing was found")]
 
@@ -94,7 +94,7 @@ def test_tags_in_text_are_codes_while_it_is_translated() -> None:
     document = open_xliff(xliff(f'<trans-unit id="a"><source>{text}</source></trans-unit>'), "x.xlf")
     seen: list[Marked] = []
 
-    def translate(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+    def translate(texts: Sequence[Marked], *_: object) -> list[Translation]:
         seen.extend(texts)
         return shout(texts)
 
@@ -115,13 +115,13 @@ def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:
     place = tmp_path / "sub" / "out.po"
     asked: list[int] = []
 
-    def until_killed(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+    def until_killed(texts: Sequence[Marked], *_: object) -> list[Translation]:
         asked.append(len(texts))
         if len(asked) == 2:
             raise KeyboardInterrupt
         return shout(texts)
 
-    def count(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+    def count(texts: Sequence[Marked], *_: object) -> list[Translation]:
         asked.append(len(texts))
         return shout(texts)
 

@@ -42,7 +42,7 @@ REMARKS = {
 
 
 def translated(document: Document, kind: str, with_remarks: bool = True) -> bytes:
-    def translate(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+    def translate(texts: Sequence[Marked], *_: object) -> list[Translation]:
         return [replace(KNOWN[kind], marked=shouted(text)) for text in texts]
 
     with Kept(None, "") as kept:

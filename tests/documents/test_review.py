@@ -32,9 +32,7 @@ SCRIPT = {
 }
 
 
-def in_capitals(
-    texts: Sequence[Marked], _contexts: Sequence[str], script: Mapping[str, Translation] = SCRIPT
-) -> list[Translation]:
+def in_capitals(texts: Sequence[Marked], *_: object, script: Mapping[str, Translation] = SCRIPT) -> list[Translation]:
     sources = [str(text[0]) for text in texts]
     return [replace(script[source], source=source, text=source.upper()) for source in sources]
 
@@ -104,9 +102,9 @@ def test_a_resumed_run_has_the_rows_of_the_whole(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     asked: list[str] = []
 
-    def translate(texts: Sequence[Marked], contexts: Sequence[str]) -> list[Translation]:
+    def translate(texts: Sequence[Marked], *_: object) -> list[Translation]:
         asked.extend(str(text[0]) for text in texts)
-        return in_capitals(texts, contexts)
+        return in_capitals(texts)
 
     with Kept(place, "") as kept:
         resumed = translate_document(document, translate, kept)

@@ -137,3 +137,8 @@ def test_an_end_that_is_missing_is_looked_for_once() -> None:
 
 def test_tags_that_close_nothing_leave_those_that_are_open() -> None:
     assert codes("<i><b>x</u></b>y</u></i>", "xml")[-1] == ("</i>", Role.CLOSING, 2)
+
+
+@pytest.mark.parametrize("text", ["Titel: %<title>s", "%<code>-5d Zeichen", "%<b>.2f"])
+def test_named_arguments_of_ruby_are_no_tags(text: str) -> None:
+    assert with_tags(text) == (text,)

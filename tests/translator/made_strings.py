@@ -1,4 +1,4 @@
-"""Strings as interfaces have them, made by chance: words, placeholders of all forms, numbers and nested tags."""
+"""Strings as interfaces have them, made by chance: words, placeholders of all kinds, numbers and nested tags."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from knnmt.protection.placeholder_syntax import PLAIN
+
 WORDS = """
     die Datei wurde gelöscht Klicken auf den Knopf um fortzufahren Nachrichten von Benutzer im Ordner gefunden Fehler
     beim Speichern von Einstellungen warten neue Version ist verfügbar für und oder nicht mehr als zuletzt geändert
 """.split()  # noqa: SIM905
 MARKS = ["", "", "", ",", ":", ".", "!", " –"]
+EXAMPLES = [each for kind in PLAIN.kinds for each in kind.examples.split()]
 TAGS = ["b", "i", "em", "strong", "a", "span", "code", "g"]
 
 
@@ -33,7 +36,7 @@ class MadeString:
         there = Counter(re.findall(r"\d+", re.sub(r"(?<=\d)[.,](?=\d{3}(?!\d))", "", rest)))
         wrong += [f"digits {run}: {there[run]} of {times}" for run, times in self.digits.items() if there[run] != times]
         open_: list[str] = []
-        for slash, name in re.findall(r"<(/?)([a-z]+)(?:\s[^<>]*[^/])?>", translation):
+        for slash, name in re.findall(r"(?<!%)<(/?)([a-z]+)(?:\s[^<>]*[^/])?>", translation):
             if not slash:
                 open_.append(name)
             elif not open_ or open_.pop() != name:
@@ -72,14 +75,9 @@ class StringMaker:
 
     def _placeholder(self) -> str:
         self._number += 1
-        number, name = self._number, self._chance.choice(["name", "datei", "anzahl", "user"])
-        forms = [
-            *(f"%{number}$s", f"%({name}_{number})d", f"{{{name}{number}}}", f"${{{name}{number}}}", f"[X{number}X]"),
-            *(f"{{{{ {name}{number} }}}}", f"$HOME{number}", f"&#{9000 + number};", f"/usr/{name}/{number}"),
-            *(f"https://example.org/{name}/{number}", f"{name}{number}@example.org", f'<x id="{number}"/>'),
-            *("%s", "\\n", "&amp;", "%d%%"),
-        ]
-        raw = self._chance.choice(forms)
+        raw = self._chance.choice([*EXAMPLES, f'<x id="{self._number}"/>', "%d%%"])
+        if any(raw in other or other in raw for other in self._exact if raw != other):
+            raw = f"{{name{self._number}}}"
         self._exact[raw] += 1
         around = ["{}", "{}", "({})", "„{}“", "{},"] if raw != "\\n" else ["{}", "{}bitte warten", "gefunden{}"]
         return self._chance.choice(around).replace("{}", raw)

@@ -35,8 +35,9 @@ def check_documents(
     glossary: Glossary | None,
     jsonl: bool,
     page: Path | None,
+    placeholders: tuple[str, ...] = (),
 ) -> None:
-    """Report on documents, and end with status 1 if anything was found."""
+    """Report on documents, and end with status 1 if anything was found. The arguments are those of `check_units`."""
     if not files:
         raise SettingError("--check needs documents: name some")
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
@@ -47,14 +48,14 @@ def check_documents(
         names = " and ".join(map(str, job))
         memory = _pairs(datastore)
         if len(job) == 1:
-            reports.append(check_document(open_document(job[0], languages), names, glossary, memory))
+            reports.append(check_document(open_document(job[0], languages), names, glossary, memory, placeholders))
         else:
             units = matched_units(open_document(job[0]), open_document(job[1]), config)
             if units is None:
                 raise InputError(
                     f"{names}: expected two documents with the same number of units, so that units can be paired"
                 )
-            reports.append(check_units(names, units, glossary, memory))
+            reports.append(check_units(names, units, glossary, memory, placeholders))
         for line in _lines(reports[-1], jsonl):
             typer.echo(line)
     if page is not None:

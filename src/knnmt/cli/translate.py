@@ -20,6 +20,7 @@ from knnmt.config import MatchConfig
 from knnmt.corpus.glossary_files import read_glossary
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import SettingError
+from knnmt.protection.placeholder_syntax import checked_patterns
 from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.settings import RetrievalSettings
 
@@ -257,6 +258,16 @@ def translate(
             help="What counts as a tag: xml (everything that looks like one), html or auto (known tags), or none."
         ),
     ] = "auto",
+    placeholders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--placeholder",
+            metavar="PATTERN",
+            help="Also keep placeholders of this form: literal text in which * stands for 1 to 100 characters other "
+            "than white space, such as @@*@@; can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     glossary: Annotated[
         Path | None,
         typer.Option(
@@ -311,13 +322,16 @@ def translate(
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact, *given]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
     kept = _kept_tags(tags, protect)
+    own = checked_patterns(placeholders or ())
+    if own and not protect:
+        raise SettingError(f"--placeholder {own[0]} says what --protect keeps: leave --no-protect out")
     between = ("", "")
     if glossary or check or html:
         between = languages_of_request(model, source_language, target_language, datastore)
     terms = read_glossary(glossary, *between) if glossary is not None else None
     if check or html is not None:
         require_check(check, html)
-        check_documents(files, between, datastore, terms, jsonl, html)
+        check_documents(files, between, datastore, terms, jsonl, html, own)
         return
     taking = matches_taken_over(exact_matches, match_threshold, datastore)
     if are_documents(files, output_directory, plain):
@@ -336,7 +350,13 @@ def translate(
             (source_language, target_language),
             lambda languages: load_translator(model, languages, device, dtype, threads, datastore, exact, settings),
             {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
-            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences, **taking},
+            {
+                "batch_size": batch_size,
+                "batch_tokens": batch_tokens,
+                "split_sentences": split_sentences,
+                "placeholders": own,
+                **taking,
+            },
             kept if protect else "none",
             terms,
             retranslate,
@@ -368,6 +388,7 @@ def translate(
             "match": match,
             "protect": protect,
             "tags": kept,
+            "placeholders": own,
             "glossary": terms,
             **taking,
         },

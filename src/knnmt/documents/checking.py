@@ -16,11 +16,13 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.documents.document import Document, State, Unit
 from knnmt.documents.elements import plain
 from knnmt.protection.marked import Code, Marked, Role
+from knnmt.protection.placeholder_syntax import PlaceholderSyntax
 from knnmt.protection.placeholders import Needs, find
 from knnmt.protection.tags import with_tags
 
 KINDS = ("untranslated", "placeholder", "tag", "number", "term", "name", "length", "copy")
 _MAX_LENGTH_RATIO, _MIN_LENGTH_RATIO = 3.0, 1 / 3  # longest translation, relative to the length of its source
+_MAX_SPELLED_OUT = 12  # the largest number that a translation may have in digits because the source has it in words
 _MIN_LENGTH = 12  # shortest source for which the length means anything
 _MIN_COPIED_WORDS = 3  # more equal words than this in both languages are not names
 # A possible name: a capitalised word. The memory decides whether it is one.
@@ -49,26 +51,37 @@ class Report:
 
 
 def check_units(
-    name: str, units: Sequence[Unit], glossary: Glossary | None = None, memory: Iterable[SegmentPair] = ()
+    name: str,
+    units: Sequence[Unit],
+    glossary: Glossary | None = None,
+    memory: Iterable[SegmentPair] = (),
+    placeholders: tuple[str, ...] = (),
 ) -> Report:
     """Check every unit that is to be translated.
 
     memory: pairs, read once, that show which names stay as they are
+    placeholders: patterns of placeholders of one's own
     """
     looked_at = [unit for unit in units if unit.translatable and any(each.isalpha() for each in plain(unit.source))]
     names = _kept_names(looked_at, memory)
-    problems = tuple(problem for unit in looked_at for problem in _problems(unit, glossary, names))
+    problems = tuple(problem for unit in looked_at for problem in _problems(unit, glossary, names, placeholders))
     return Report(name, Counter(unit.state for unit in looked_at), problems)
 
 
 def check_document(
-    document: Document, name: str, glossary: Glossary | None = None, memory: Iterable[SegmentPair] = ()
+    document: Document,
+    name: str,
+    glossary: Glossary | None = None,
+    memory: Iterable[SegmentPair] = (),
+    placeholders: tuple[str, ...] = (),
 ) -> Report:
-    """Check a document with two sides."""
-    return check_units(name, document.units, glossary, memory)
+    """Check a document with two sides. The arguments are those of `check_units`."""
+    return check_units(name, document.units, glossary, memory, placeholders)
 
 
-def _problems(unit: Unit, glossary: Glossary | None, names: frozenset[str]) -> Iterator[Problem]:
+def _problems(
+    unit: Unit, glossary: Glossary | None, names: frozenset[str], placeholders: tuple[str, ...]
+) -> Iterator[Problem]:
     target = unit.target or ()
     texts = _read(unit.source), _read(target)
 
@@ -81,6 +94,8 @@ def _problems(unit: Unit, glossary: Glossary | None, names: frozenset[str]) -> I
     for kind, look in _LOOKS.items():
         for message in look(unit.source, target):
             yield problem(kind, message)
+    for kind, message in _unequal(unit.source, target, PlaceholderSyntax(unit.text_kinds, placeholders)):
+        yield problem(kind, message)
     for use in glossary.uses(texts[0]) if glossary is not None else ():
         if not glossary.is_met(use.term, texts[1]):  # type: ignore[union-attr]
             yield problem(
@@ -93,28 +108,29 @@ def _problems(unit: Unit, glossary: Glossary | None, names: frozenset[str]) -> I
             yield problem("name", f"{each!r} stays unchanged in the memory{instead}")
 
 
-def _placeholders(source: Marked, target: Marked) -> Iterator[str]:
-    wanted, has = (Needs.of(find(_words(text))).exact for text in (source, target))
-    for each in wanted | has:
-        if wanted[each] != has[each]:
-            yield f"{each} {_times(wanted[each])} in the source, {_times(has[each])} in the translation"
-
-
-def _numbers(source: Marked, target: Marked) -> Iterator[str]:
-    wanted, has = (Needs.of(find(_words(text))) for text in (source, target))
-    for each in wanted.digits:
-        if wanted.digits[each] != has.digits[each]:
-            yield f"{each} {_times(wanted.digits[each])} in the source, {_times(has.digits[each])} in the translation"
+def _unequal(source: Marked, target: Marked, syntax: PlaceholderSyntax) -> Iterator[tuple[str, str]]:
+    """Placeholders and numbers that are lost or invented: kinds and messages."""
+    wanted, has = (Needs.of(find(_words(text), syntax=syntax)) for text in (source, target))
+    for each in wanted.exact | has.exact:
+        if wanted.exact[each] != has.exact[each]:
+            yield "placeholder", _unequal_times(each, wanted.exact[each], has.exact[each])
+    for each in wanted.digits | has.digits:
+        may_be_spelled_out = not wanted.digits[each] and int(each) <= _MAX_SPELLED_OUT
+        if wanted.digits[each] != has.digits[each] and not may_be_spelled_out:
+            yield "number", _unequal_times(each, wanted.digits[each], has.digits[each])
     for each in wanted.signs:
         if wanted.signs[each] != has.signs[each]:
-            yield f"{each} beside a number {_times(wanted.signs[each])} in the source, but not in the translation"
+            yield (
+                "number",
+                f"{each} beside a number {_times(wanted.signs[each])} in the source, but not in the translation",
+            )
 
 
 def _tags(source: Marked, target: Marked) -> Iterator[str]:
     wanted, has = (Counter(code.raw for code in _codes(text)) for text in (source, target))
     for each in wanted | has:
         if wanted[each] != has[each]:
-            yield f"{each} {_times(wanted[each])} in the source, {_times(has[each])} in the translation"
+            yield _unequal_times(each, wanted[each], has[each])
     if wanted == has and not _is_nested(target):
         yield "tags are not nested correctly"
 
@@ -132,9 +148,7 @@ def _copies(source: Marked, target: Marked) -> Iterator[str]:
 
 
 _LOOKS: dict[str, Callable[[Marked, Marked], Iterator[str]]] = {
-    "placeholder": _placeholders,
     "tag": _tags,
-    "number": _numbers,
     "length": _length,
     "copy": _copies,
 }
@@ -169,6 +183,10 @@ def _is_nested(text: Marked) -> bool:
 
 def _read(text: Marked) -> str:
     return "".join(part if isinstance(part, str) else part.shown for part in text)
+
+
+def _unequal_times(found: str, wanted: int, has: int) -> str:
+    return f"{found} {_times(wanted)} in the source, {_times(has)} in the translation"
 
 
 def _times(count: int) -> str:

@@ -34,6 +34,7 @@ class Unit:
     id: unique in its document, and the same when the document is opened again
     context: distinguishes it from others with the same text; a memory made from the document keeps it as its context
     translatable: False if the document says that it must not be translated
+    text_kinds: what decides which placeholders count: the format of the document, unless the document itself says more
     """
 
     id: str
@@ -42,6 +43,7 @@ class Unit:
     state: State = State.UNTRANSLATED
     context: str = ""
     translatable: bool = True
+    text_kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ class Document(ABC):
     """Whether a unit has a source and a target. If not, a target replaces its source."""
 
     def __init__(self, units: Iterable[Unit], languages: tuple[str | None, str | None] = (None, None)) -> None:
-        self.units = tuple(_distinct(units))
+        self.units = tuple(
+            unit if unit.text_kinds else replace(unit, text_kinds=(self.format,)) for unit in _distinct(units)
+        )
         self.languages = languages
 
     @abstractmethod

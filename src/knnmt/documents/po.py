@@ -16,6 +16,7 @@ from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.provenance import REMARK, Provenances
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Marked, written
+from knnmt.protection.placeholder_kinds import UNFLAGGED
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
@@ -47,6 +48,7 @@ class _Entry:
     start: its first line
     before: the position for new flags
     flags: after `#,`
+    formats: the flags that say which directives count, such as python-format or no-c-format
     remarks: the lines of an earlier run, from start to end
     """
 
@@ -57,6 +59,7 @@ class _Entry:
     remarks: list[tuple[int, int]] = field(default_factory=list)
     is_fuzzy: bool = False
     is_obsolete: bool = False
+    formats: list[str] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
     strings: dict[str, _String] = field(default_factory=dict)
 
@@ -106,6 +109,7 @@ class PoDocument(TextDocument):
                     _state(entry, string),
                     used,
                     translatable=bool(source.strip()),
+                    text_kinds=_text_kinds(entry),
                 )
 
     def written(self, _unit: Unit, target: Marked, /) -> str:
@@ -192,7 +196,9 @@ def _take_comment(entry: _Entry, text: str, start: int, end: int) -> None:
     elif text.startswith("#~"):
         entry.is_obsolete = True
     elif text.startswith("#,"):
-        entry.is_fuzzy = entry.is_fuzzy or "fuzzy" in re.split(r"[,\s]+", text[2:])
+        names = re.split(r"[,\s]+", text[2:])
+        entry.is_fuzzy = entry.is_fuzzy or "fuzzy" in names
+        entry.formats += [name for name in names if name.endswith("-format")]
         entry.flags = start + 2
     elif text.startswith("#|"):  # flags come before these
         entry.before = start if entry.before < 0 else entry.before
@@ -247,6 +253,12 @@ def _source(entry: _Entry, keyword: str, singular: int | None) -> str:
         msgid=entry.strings["msgid"].text, msgstr=entry.strings[keyword].text, comment=comments, tcomment=""
     )
     return message_text(told) or ""
+
+
+def _text_kinds(entry: _Entry) -> tuple[str, ...]:
+    """What decides which placeholders count in an entry: its flags, if they name a format."""
+    names_one = any(not name.startswith("no-") for name in entry.formats)
+    return (PoDocument.format, *entry.formats, *([] if names_one else [UNFLAGGED]))
 
 
 def _state(entry: _Entry, string: _String) -> State:

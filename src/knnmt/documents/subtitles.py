@@ -1,4 +1,4 @@
-"""Subtitles: SRT and WebVTT. A unit is a cue; its tags are codes."""
+"""Subtitles: SRT and WebVTT. A unit is a cue; its tags and the override codes of SSA and ASS are codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _TIME = r"(?:\d+:)?\d\d:\d\d[.,]\d{3}"
 _TIMING = re.compile(rf"^[ \t]*({_TIME})[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r\n|\n|\r)", re.MULTILINE)
 _EMPTY_LINE = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n])")
 _CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
-_TAG = re.compile(r"<(/?)([A-Za-z]\w*)[^<>]*>|<[\d:.]+>")  # or the time of the next word
+# A tag, the time of the next word, override codes such as {\an8}, or a line end or hard space of ASS.
+_TAG = re.compile(r"<(/?)([A-Za-z]\w*+)[^<>]*+>|<[\d:.]++>|\{\\[^{}]*+\}|\\[Nh]")
 _NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the next cue
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -89,7 +90,7 @@ def _is_utf8(data: bytes) -> bool:
 
 def _wrapped(text: str, lines: int) -> str:
     """The text in so many lines, broken at the spaces nearest to equal parts; spaces in tags do not count."""
-    spaces = [found.start() for found in re.finditer(r"<[^>]*>|(?<=\S) (?=\S)", text) if found[0] == " "]
+    spaces = [found.start() for found in re.finditer(r"<[^>]*>|\{\\[^{}]*+\}|(?<=\S) (?=\S)", text) if found[0] == " "]
     for line in range(lines - 1, 0, -1):
         wanted = len(text) * line / lines
         if before := [space for space in spaces if text[space] == " "]:

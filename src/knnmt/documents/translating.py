@@ -45,8 +45,8 @@ class Translated(Protocol):
     def warnings(self) -> Sequence[Any]: ...
 
 
-Translate = Callable[[Sequence[Marked], Sequence[str]], Sequence[Translated]]
-"""`Translator.translate_marked` with the settings of a call."""
+Translate = Callable[[Sequence[Marked], Sequence[str], Sequence[tuple[str, ...]]], Sequence[Translated]]
+"""`Translator.translate_marked` with the settings of a call: texts, their contexts and their kinds."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ def translate_document(
     for window in _windows(waiting, WINDOW):
         fits = [unit for unit in window if not _refusal(unit, outcome)]
         sources = [_with_tags(unit.source, tags) for unit in fits]
-        found = translate(sources, [unit.context for unit in fits])
+        found = translate(sources, [unit.context for unit in fits], [unit.text_kinds for unit in fits])
         done: dict[str, Draft] = {}
         for unit, source, translation in zip(fits, sources, found, strict=True):
             if translation.error is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from knnmt.protection.icu import Choice, Message, Quoted, parsed
 from knnmt.protection.marked import Code, Marked, joined_strings, read
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import Kind, find
 from knnmt.protection.tags import breaks_line
 
@@ -27,11 +28,13 @@ class Layout:
 
     template: the text, with the numbers of leaves in place of the leaves
     choices: the arguments with branches that codes in leaves stand for
+    syntax: what counts as a placeholder
     """
 
     leaves: list[Marked] = field(default_factory=list)
     template: Template = ()
     choices: dict[str, Template] = field(default_factory=dict)
+    syntax: PlaceholderSyntax = PLAIN
 
     def filled(self, translated: Sequence[Marked]) -> Marked:
         """The whole text, with translations in place of its leaves."""
@@ -49,9 +52,9 @@ class Layout:
                 yield part
 
 
-def layout_of(text: Marked) -> Layout:
-    """The layout of a text."""
-    layout = Layout()
+def layout_of(text: Marked, syntax: PlaceholderSyntax = PLAIN) -> Layout:
+    """The layout of a text. syntax: what counts as a placeholder"""
+    layout = Layout(syntax=syntax)
     codes = [part for part in text if isinstance(part, Code)]
     words = read(tuple(part for part in text if isinstance(part, str)))
     message = None
@@ -67,7 +70,7 @@ def _of_message(message: Message, codes: Sequence[Code], layout: Layout, singula
     parts: list[str | Code] = []
     told = "".join(part for part in message if isinstance(part, str))
     number = next((each for each in (_SINGULAR if singular else _NUMBERS) if each not in told), "#")
-    alone = not _has_words(_lowered(told, codes))
+    alone = not _has_words(_lowered(told, codes), layout.syntax)
     template: list[str | Code | int] = []
     for part in message:
         if isinstance(part, Choice):
@@ -106,7 +109,7 @@ def _cut(text: Marked, layout: Layout) -> Template:
 
     def close() -> None:
         parts = joined_strings(leaf)
-        if _has_words(parts):
+        if _has_words(parts, layout.syntax):
             template.append(len(layout.leaves))
             layout.leaves.append(parts)
         else:
@@ -131,10 +134,10 @@ def _cut(text: Marked, layout: Layout) -> Template:
     return tuple(template)
 
 
-def _has_words(text: Marked) -> bool:
+def _has_words(text: Marked, syntax: PlaceholderSyntax) -> bool:
     """Whether there is something to translate: a letter outside of placeholders, or no code and no placeholder."""
     strings = [part for part in text if isinstance(part, str)]
-    exact = [[each for each in find(part) if each.kind is Kind.EXACT] for part in strings]
+    exact = [[each for each in find(part, syntax=syntax) if each.kind is Kind.EXACT] for part in strings]
     for part, found in zip(strings, exact, strict=True):
         inside = [False] * len(part)
         for each in found:

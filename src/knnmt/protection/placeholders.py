@@ -1,11 +1,4 @@
-r"""Parts of a text that are not language: placeholders, entities, escapes, addresses and paths; and numbers.
-
-    printf, Python      %s %-5d %1$s %(name)s %%           Qt             %1 %L1 %n
-    Python, Java, .NET  {0} {name} {0,number} {0:N2} {}    templates      {{x}} {% x %} ${x} #{x} %{x} $(x)
-    shells              $HOME %PATH%                       stand-ins      [X3X]
-    quoted braces       '{' '}' ''{0}''
-    entities, escapes   &amp; &#160; \n \t \u00a0 \"       addresses      https://… www.… name@example.org
-    paths               /usr/lib ~/x ./x C:\x \\host\x
+"""Parts of a text that are not language: placeholders of the kinds that count in it (`placeholder_kinds`); and numbers.
 
 A placeholder must come out unchanged. A number must keep its digits and the € or % beside it; the grouping of digits
 and the position of the sign depend on the language.
@@ -18,6 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax, expressions
 
 
 class Kind(Enum):
@@ -38,50 +34,32 @@ class Found:
     kind: Kind
 
 
-_ARGUMENT = r"[\w.\[\]$@-]*(?:![rsa])?(?:[:,][^{}\n]*)?"
-_EXACT = "|".join(
-    [
-        r"(?:(?i:https?|ftps?|file|ssh|git|wss?))://[^\s<>\"'»“”]+|(?:www\.|mailto:)[^\s<>\"'»“”]+",
-        r"[\w.+-]{1,64}@[\w-]++(?:\.[\w-]++)+",  # an address has no more before @ (RFC 5321)
-        r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%]\{[^{}\n]*\}|\$\([\w.]+\)",
-        r"'[{}]+'|''(?=\{)|(?<=\})''",
-        rf"\{{{_ARGUMENT}\}}",
-        r"%\([^()\s]+\)[#0+ -]*+\d*+(?:\.\d++)?[diouxXeEfFgGcrsa]",
-        r"%%",
-        r"%[A-Z_][A-Z0-9_]+%",
-        r"%(?:\d++\$)?[#0+',-]*+(?:\d++|\*)?(?:\.(?:\d++|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@]",
-        r"%L?\d{1,2}",
-        r"\$[A-Za-z_]\w*",
-        r"\[X\d+X\]",
-        r"&(?:[A-Za-z]\w*|\#\d+|\#[xX][0-9a-fA-F]+);",
-        r"(?<![\w\\])(?:[A-Za-z]:\\|\\\\\w)[^\s\"'<>|*?»“”]*",
-        r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[nrtabfv0\\\"'])",
-        r"(?<![\w/.<~])(?:~|\.{1,2})?(?:/[\w.+@-]+){2,}/?|(?<![\w/.<])(?:~|\.{1,2})/[\w.+@-]+/?",
-        r"(?:(?<=\s)|(?<=[\"'(„“‚‘])|(?<![\s\S]))/[A-Za-z][\w.+@-]*",
-    ]
-)
 _NUMBER = r"\d+(?:[.,'’:/\u00a0\u202f]\d+)*"
 _SIGNS = "%‰€$£¥₹₽₩¢"
 _AFTER = rf"[{_SIGNS}](?![%({{])|\s[{_SIGNS}](?![%$\w({{])"  # "5 €" and "50%ige", not "5 %s"
-_PATTERN = re.compile(rf"(?P<exact>{_EXACT})|(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>{_AFTER})?)")
-_ANY = re.compile(r"[\d{}%$&\\/@\[]|www\.|mailto:")  # every find has one of these; most texts have none
+_COMPILED = 256  # syntaxes whose expressions are remembered
 _TRAILING = ".,;:!?…"
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:([.,'’\u00a0\u202f])\d{3})(?:\1\d{3})*(?!\d)")
 _RUN = re.compile(r"\d+")
 
 
-def find(text: str, also: Collection[str] = ()) -> list[Found]:
-    """All such parts of a text, in order, without overlaps. also: other texts that must stay unchanged"""
+def find(text: str, also: Collection[str] = (), syntax: PlaceholderSyntax = PLAIN) -> list[Found]:
+    """All such parts of a text, in order, without overlaps.
+
+    also: other texts that must stay unchanged
+    syntax: what counts as a placeholder
+    """
+    pattern, trigger = _expression(syntax)
     if not also:
-        return list(_found(text, 0, len(text))) if _ANY.search(text) else []
+        return list(_found(pattern, text, 0, len(text))) if trigger.search(text) else []
     literal = re.compile("|".join(re.escape(each) for each in sorted(also, key=len, reverse=True)))
     found: list[Found] = []
     start = 0
     for match in literal.finditer(text):
-        found.extend(_found(text, start, match.start()))
+        found.extend(_found(pattern, text, start, match.start()))
         found.append(Found(match.start(), match.end(), match.group(), Kind.EXACT))
         start = match.end()
-    return [*found, *_found(text, start, len(text))]
+    return [*found, *_found(pattern, text, start, len(text))]
 
 
 def joined_exact(found: Iterable[Found]) -> list[Found]:
@@ -101,8 +79,16 @@ def joined_exact(found: Iterable[Found]) -> list[Found]:
     ]
 
 
-def _found(text: str, start: int, end: int) -> Iterator[Found]:
-    for match in _PATTERN.finditer(text, start, end):
+@lru_cache(_COMPILED)
+def _expression(syntax: PlaceholderSyntax) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """An expression for placeholders, numbers and signs, and one that matches in every text that has any."""
+    exact, triggers = expressions(syntax)
+    number = rf"(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>{_AFTER})?)"
+    return re.compile(f"(?P<exact>{exact})|{number}"), re.compile(rf"\d|{triggers}")
+
+
+def _found(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[Found]:
+    for match in pattern.finditer(text, start, end):
         if match["exact"]:
             exact = _without_punctuation(match["exact"])
             if exact:
@@ -170,12 +156,12 @@ class Needs:
     def __bool__(self) -> bool:
         return bool(self.exact or self.digits or self.signs)
 
-    def unmet_in(self, text: str, also: Collection[str] = ()) -> list[str]:
+    def unmet_in(self, text: str, also: Collection[str] = (), syntax: PlaceholderSyntax = PLAIN) -> list[str]:
         """What a text has too seldom or too often, including foreign placeholders; empty if nothing is wrong.
 
-        A number whose digits are not in the source is allowed: "two" may have become 2.
+        also, syntax: as for `find`. A number whose digits are not in the source is allowed: "two" may have become 2.
         """
-        has = Needs.of(find(text, also))
+        has = Needs.of(find(text, also, syntax))
         wrong = [each for each in self.exact | has.exact if self.exact[each] != has.exact[each]]
         wrong += [each for each, times in self.together.items() if text.count(each) < times]
         wrong += [run for run in self.digits if self.digits[run] != has.digits[run]]

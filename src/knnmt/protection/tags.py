@@ -61,6 +61,7 @@ _TAG = re.compile(
     re.DOTALL,
 )
 _COMMENT = "<!--"
+_AFTER_NAME = re.compile(r"[-+\d.]*+[diouxXeEfgGscpaAbB](?!\w)")  # of a named argument of Ruby, such as %<title>s
 _CLOSING = re.compile(r"(</|&lt;/)([A-Za-z][\w:.-]*+)\s*+(?:>|&gt;)")
 _KEYS = [re.compile(rf"""\b(?:{names})\s*=\s*["']([^"']*)["']""") for names in ("rid|startRef|i", "id")]
 _LINE_BREAK = re.compile(r"""\b(?:ctype|type|equiv)\s*=\s*["'](?:x-)?(?:html-)?(?:lb|br|fmt:lb)\b""")
@@ -124,6 +125,8 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
     while match := _TAG.search(text, place):
         start, end = match.span()
         place = end
+        if text[start - 1 : start] == "%" and _AFTER_NAME.match(text, end):
+            continue
         if match["comment"]:
             if match.group() == _COMMENT:
                 if last_comment < end:

@@ -243,7 +243,9 @@ class Documents:
         rows = [json.dumps(row.as_json(), ensure_ascii=False) for row in outcome.rows]
         sent.rows.write_text("".join(f"{line}\n" for line in (len(rows), *rows)), encoding="utf-8")
 
-    def _translations(self, sent: SentDocument, texts: Sequence[Marked], contexts: Sequence[str]) -> list[Translation]:
+    def _translations(
+        self, sent: SentDocument, texts: Sequence[Marked], contexts: Sequence[str], kinds: Sequence[tuple[str, ...]]
+    ) -> list[Translation]:
         work = sent.work
         requests = [
             Request(
@@ -254,8 +256,9 @@ class Documents:
                 source_lang=work.told[0],
                 target_lang=work.told[1],
                 context=context,
+                text_kinds=kinds_of_text,
             )
-            for text, context in zip(texts, contexts, strict=True)
+            for text, context, kinds_of_text in zip(texts, contexts, kinds, strict=True)
         ]
         if sent.unwanted.is_set():
             raise Problem(404, "unknown_document", "the document is no longer wanted")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from knnmt.config import ExactMatches
+from knnmt.protection.placeholder_syntax import MAX_PATTERNS
 from knnmt.protection.tags import Tags
 from knnmt.retrieval.settings import Description, RetrievalSettings, described
 from knnmt.translator.piecework import TextSettings
@@ -110,6 +111,12 @@ class Decoded(OfTexts):
     glossary: list[TermAsked] = Field(default=[], max_length=1_000, description="Terms that translations must contain.")
     protect: bool = Field(default=True, description="Keep placeholders, numbers and tags, each once.")
     tags: Tags = Field(default="auto", description="What counts as a tag.")
+    placeholders: list[str] = Field(
+        default=[],
+        max_length=MAX_PATTERNS,
+        description="Patterns of your own placeholders: literal text in which `*` stands for 1 to 100 characters other "
+        "than white space, such as `@@*@@`.",
+    )
     retrieval: RetrievalAsked = Field(default_factory=RetrievalAsked, description="How the memory is searched.")
 
 
@@ -194,4 +201,4 @@ class DomainAsked(SegmentsAsked):
 
 def _searching(asked: Decoded) -> dict[str, Any]:
     names = ("beam", "length_penalty", "max_tokens", "split_sentences", "protect", "tags")
-    return {name: getattr(asked, name) for name in names}
+    return {name: getattr(asked, name) for name in names} | {"placeholders": tuple(asked.placeholders)}

@@ -12,6 +12,7 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.fitting.certainty import Certainty
 from knnmt.protection.marked import Code, Marked, written
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
@@ -40,6 +41,7 @@ class AskedText:
     marked: with its codes, if they are to be kept
     glossary: terms that its translation must contain
     taken: its translation, if a match is taken from the memory
+    syntax: what counts as a placeholder in it
     """
 
     text: str
@@ -49,6 +51,7 @@ class AskedText:
     glossary: Glossary | None = None
     languages: AskedLanguages = (None, None)
     taken: Translation | None = None
+    syntax: PlaceholderSyntax = PLAIN
 
     @property
     def is_open(self) -> bool:
@@ -66,12 +69,14 @@ class Asking:
 
     memory, settings: of texts that do not have their own
     matching: which matches are taken from the memory
+    placeholders: patterns of placeholders of one's own
     """
 
     memory: TextMemory | Store | None
     settings: RetrievalSettings
     matching: MatchConfig
     on_error: OnError
+    placeholders: tuple[str, ...] = ()
 
     def window(
         self, texts: Iterator[str | Marked | Request], most: int, memories: Callable[[AskedLanguages], Memories]
@@ -127,17 +132,18 @@ class Asking:
             else:
                 marked = request.text if isinstance(request.text, tuple) else None
                 text = request.text if isinstance(request.text, str) else written(request.text)
-                taken = self._taken_over(text, marked, request.context, ready)
-                yield AskedText(text, ready, None, marked, request.glossary, request.languages, taken)
+                syntax = PlaceholderSyntax(request.text_kinds, self.placeholders)
+                taken = self._taken_over(text, marked, request.context, ready, syntax)
+                yield AskedText(text, ready, None, marked, request.glossary, request.languages, taken, syntax)
 
     def _taken_over(
-        self, text: str, marked: Marked | None, context: str, memory: TextMemory | None
+        self, text: str, marked: Marked | None, context: str, memory: TextMemory | None, syntax: PlaceholderSyntax
     ) -> Translation | None:
         if memory is None or any(isinstance(part, Code) for part in marked or ()):
             return None  # memories do not say where codes belong in their targets
         opened = memory.retrieval.store
         language = opened.datastore.manifest.target_language
-        found = taken_over(self.matching, text, context, opened.sources, memory.matcher, language)
+        found = taken_over(self.matching, text, context, opened.sources, memory.matcher, language, syntax)
         return found if found is None or marked is None else replace(found, marked=(found.text,))
 
     def _opened(

@@ -52,7 +52,7 @@ class CodePlacing:
         leading, trailing = self._frame()
         decoded = engine.tokenizer.decode(part.hypothesis.tokens)
         spans = moved_spans(spans_of(engine.tokenizer, part.hypothesis.tokens), decoded, text)
-        items = joined_exact(find(text, guarded.shown))
+        items = joined_exact(find(text, guarded.shown, guarded.syntax))
         units = units_of(text, items)
         tokens = slice(leading, len(job.source) - trailing)
         alignment = np.full((len(units), len(job.source[tokens])), 1e-6, dtype=np.float32)

@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 
 from knnmt.corpus.glossary import TermUse
 from knnmt.protection.marked import Code, Marked, Role, joined_strings
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import Found, Needs, find
 
 
@@ -32,6 +33,7 @@ class Guarded:
     shown: the texts that codes are shown as
     terms: the uses of glossary terms
     leaf: the number of its leaf in the text
+    syntax: what counts as a placeholder
     """
 
     before: Marked = ()
@@ -40,6 +42,7 @@ class Guarded:
     found: tuple[Found, ...] = ()
     terms: tuple[TermUse, ...] = ()
     leaf: int = 0
+    syntax: PlaceholderSyntax = PLAIN
 
     def __bool__(self) -> bool:
         return bool(self.codes or self.found or self.terms)
@@ -77,10 +80,9 @@ class Guarded:
             before, after, kept = margins(piece[:lead], words, piece[lead + len(words) :], moved)
             if words:
                 terms = tuple(each for each in self.terms if start <= each.start < start + len(piece))
-                found = found_in(words, kept) if self.found else ()
-                parts.append(
-                    (words, Guarded(joined_strings([*waiting, *before]), after, kept, found, terms, self.leaf))
-                )
+                found = found_in(words, kept, self.syntax) if self.found else ()
+                around = joined_strings([*waiting, *before])
+                parts.append((words, Guarded(around, after, kept, found, terms, self.leaf, self.syntax)))
                 waiting = ()
             else:
                 waiting = joined_strings([*waiting, *before, *(each.code for each in kept), *after])
@@ -107,9 +109,9 @@ def shared_out(codes: Sequence[Coded], pieces: Sequence[str]) -> list[list[Coded
     return found
 
 
-def found_in(text: str, codes: Sequence[Coded]) -> tuple[Found, ...]:
+def found_in(text: str, codes: Sequence[Coded], syntax: PlaceholderSyntax) -> tuple[Found, ...]:
     """The placeholders and numbers of a text, and the shown text of its codes."""
-    return tuple(find(text, frozenset(each.code.shown for each in codes if each.length)))
+    return tuple(find(text, frozenset(each.code.shown for each in codes if each.length), syntax))
 
 
 def margins(before: str, text: str, after: str, codes: Sequence[Coded]) -> tuple[Marked, Marked, tuple[Coded, ...]]:
@@ -172,7 +174,7 @@ def with_shown_codes(text: Marked, guarded: Guarded) -> Marked:
             parts.append(part)
             continue
         place = 0
-        for each in find(part, guarded.shown):
+        for each in find(part, guarded.shown, guarded.syntax):
             if waiting.get(each.text) and (code := waiting[each.text].pop(0)) is not None:
                 parts += [part[place : each.start], code]
                 place = each.end

@@ -90,11 +90,11 @@ class GuardedSearch:
 
     def _sound(self, job: Job, parts: Sequence[Part], terms: bool) -> list[Part]:
         """Those that keep what they must, with their text. terms: whether glossary terms are required"""
-        needs, shown = job.guarded.needs, job.guarded.shown
+        needs, shown, syntax = job.guarded.needs, job.guarded.shown, job.guarded.syntax
         found = []
         for part in parts:
             text = self._engine.tokenizer.decode(part.hypothesis.tokens)
-            if not needs.unmet_in(text, shown) and not (terms and self._missing_terms(job, text)):
+            if not needs.unmet_in(text, shown, syntax) and not (terms and self._missing_terms(job, text)):
                 found.append(replace(part, text=laid_out(job.segment, text)))
         return found
 
@@ -207,7 +207,7 @@ class GuardedSearch:
         text = read(marked)
         for each in guarded.codes:  # line ends that are written with a backslash look like placeholders
             text = text.replace(each.code.raw, " ", 1) if each.blank else text
-        if guarded.needs.unmet_in(text, guarded.shown):
+        if guarded.needs.unmet_in(text, guarded.shown, guarded.syntax):
             return _source_kept(segment, guarded, whole)
         told = [done[number][0] for number in words if done[number]]
         caution = _caution(InPiecesWarning, "translated piece by piece, between the parts that must be kept", segment)

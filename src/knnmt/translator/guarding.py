@@ -15,6 +15,7 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.sources import HeldSources
 from knnmt.protection.layout import Layout
 from knnmt.protection.marked import Code, Marked, Role
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import find
 from knnmt.protection.tags import is_formatting
 from knnmt.translator.guarded import Coded, Guarded, found_in, margins, shared_out
@@ -33,11 +34,13 @@ class Guarding:
 
     protect: placeholders, numbers, accelerators and white space; terms of a glossary always are
     writes: whether the model's vocabulary can write a text
+    syntax: what counts as a placeholder
     """
 
     protect: bool
     glossary: Glossary | None
     writes: Callable[[str], bool]
+    syntax: PlaceholderSyntax = PLAIN
 
     def segments(self, layout: Layout, by_sentence: bool, held: HeldSources | None, whole: bool) -> list[TextSegment]:
         """The segments of a text. held: the sources in the memory; whole: do not cut those"""
@@ -67,9 +70,10 @@ def _guarded(
         before=before,
         after=after,
         codes=kept,
-        found=found_in(segment.text, kept) if guarding.protect else (),
+        found=found_in(segment.text, kept, guarding.syntax) if guarding.protect else (),
         terms=tuple(guarding.glossary.uses(segment.text)) if guarding.glossary is not None else (),
         leaf=leaf,
+        syntax=guarding.syntax,
     )
     return replace(segment, before="", after="", guarded=guarded)
 

@@ -85,6 +85,8 @@ class Request:
     source_lang, target_lang: for multilingual models, as for a `Translator`; by default the translator's. A store must
         have these languages
     context: where the text is used, as in `SegmentPair.context`; for exact matches
+    text_kinds: what decides which placeholders count: the document format that the text comes from (json, po,
+        subtitles), or its flags in a PO catalog
     """
 
     text: str | Marked
@@ -94,6 +96,7 @@ class Request:
     source_lang: str | None
     target_lang: str | None
     context: str
+    text_kinds: tuple[str, ...]
 
     def __init__(
         self,
@@ -105,6 +108,7 @@ class Request:
         source_lang: str | None = None,
         target_lang: str | None = None,
         context: str = "",
+        text_kinds: Iterable[str] = ("text",),
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
         for side in (source_lang, target_lang):
@@ -117,6 +121,7 @@ class Request:
         object.__setattr__(self, "source_lang", source_lang)
         object.__setattr__(self, "target_lang", target_lang)
         object.__setattr__(self, "context", context)
+        object.__setattr__(self, "text_kinds", tuple(text_kinds))
 
     @property
     def languages(self) -> AskedLanguages:

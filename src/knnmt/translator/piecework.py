@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, check
+from knnmt.protection.placeholder_syntax import checked_patterns
 from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.asking import Asking
@@ -40,6 +41,7 @@ class TextSettings:
     match_threshold: int = 100
     protect: bool = True
     tags: Tags = "auto"
+    placeholders: tuple[str, ...] = ()
 
     def searching(self) -> dict[str, object]:
         """Those of the search."""
@@ -96,12 +98,13 @@ class BegunText:
         asked = self.text.asked
         retrieval = asked.retrieval
         if retrieval is None:
-            return asked.text, asked.marked, asked.glossary, self.lane.by
+            return asked.text, asked.marked, asked.glossary, asked.syntax, self.lane.by
         if not retrieval.signed or asked.taken is not None:
             return None
         gate = None if retrieval.gate is None else retrieval.signature()
         snapshot = retrieval.store.snapshot.number
-        return asked.text, asked.marked, asked.glossary, self.lane.by, snapshot, retrieval.config, gate
+        of_text = asked.text, asked.marked, asked.glossary, asked.syntax
+        return *of_text, self.lane.by, snapshot, retrieval.config, gate
 
 
 class Piecework:
@@ -111,7 +114,7 @@ class Piecework:
         check(settings.tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {settings.tags!r}")
         self._translator, self._settings, self._statistics = translator, settings, statistics
         matching = MatchConfig(settings.exact_matches, settings.match_threshold)
-        self._asking = Asking(None, translator.settings, matching, "continue")
+        self._asking = Asking(None, translator.settings, matching, "continue", checked_patterns(settings.placeholders))
         self._call(translator)  # raises errors in the settings at once
 
     def begin(self, requests: Sequence[Request]) -> list[BegunText]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from knnmt.corpus.sameness import plain
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import Found, Kind, Needs, find
 
 # Languages with more plural forms than one for 1 and one for the rest
@@ -43,9 +44,13 @@ _STAND_INS = {Kind.EXACT: "\ue000", Kind.NUMBER: "\ue001", Kind.SIGN: "\ue002"}
 _DIGITS = re.compile(r"\d+")
 
 
-def repaired(text: str, source: str, target: str, language: str) -> str | None:
-    """The target of a source, changed to fit the text; None in case of doubt. language: of the target"""
-    new, old, there = find(text), find(source), find(target)
+def repaired(text: str, source: str, target: str, language: str, syntax: PlaceholderSyntax = PLAIN) -> str | None:
+    """The target of a source, changed to fit the text; None in case of doubt.
+
+    language: of the target
+    syntax: what counts as a placeholder
+    """
+    new, old, there = (find(each, syntax=syntax) for each in (text, source, target))
     if _skeleton(text, new) != _skeleton(source, old):
         return None
     changes: dict[Hashable, tuple[str, str]] = {}
@@ -71,7 +76,7 @@ def repaired(text: str, source: str, target: str, language: str) -> str | None:
                 return None
             put = written
         made = made[: place.start] + put + made[place.end :]
-    return None if Needs.of(new).unmet_in(made) else made
+    return None if Needs.of(new).unmet_in(made, syntax=syntax) else made
 
 
 def _skeleton(text: str, found: Sequence[Found]) -> str:

@@ -189,7 +189,7 @@ class Stages:
         if not text.is_open or not text.text.strip():
             return None
         if text.marked is not None or call.protect:
-            return layout_of(text.marked if text.marked is not None else with_tags(text.text, call.tags))
+            return layout_of(text.marked if text.marked is not None else with_tags(text.text, call.tags), text.syntax)
         if call.glossary is not None or text.glossary is not None:
             return Layout([(text.text,)], (0,))
         return None
@@ -201,7 +201,7 @@ class Stages:
         if layout is None:
             return segments_of(text.text, call.by_sentence, held, whole)
         protect = call.protect or text.marked is not None
-        guarding = Guarding(protect, self._glossary(text, call), self._guard.writes)
+        guarding = Guarding(protect, self._glossary(text, call), self._guard.writes, text.syntax)
         return guarding.segments(layout, call.by_sentence, held, whole)
 
     def _glossary(self, text: AskedText, call: Call) -> Glossary | None:

@@ -20,6 +20,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.datastore.sources import HeldSources
 from knnmt.errors import MatchWarning, MissingDependencyError
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import Kind, find
 from knnmt.retrieval.matches import Match, SourceMatcher, likeness
 from knnmt.translator.repairing import repaired
@@ -30,25 +31,37 @@ _LINES = re.compile(r"\s*\n\s*")
 
 
 def taken_over(
-    config: MatchConfig, text: str, context: str, held: HeldSources, matcher: SourceMatcher, language: str
+    config: MatchConfig,
+    text: str,
+    context: str,
+    held: HeldSources,
+    matcher: SourceMatcher,
+    language: str,
+    syntax: PlaceholderSyntax = PLAIN,
 ) -> Translation | None:
-    """The match that is taken for a text, or None. language: of the target"""
+    """The match that is taken for a text, or None.
+
+    language: of the target
+    syntax: what counts as a placeholder
+    """
     if config.exact == "ignore" or not text.strip():
         return None
     if found := _exact(text, context, held):
-        return _taken(text, context, found, config.exact == "prefer")
+        return _taken(text, context, found, config.exact == "prefer", syntax)
     if config.threshold == 100:
         return None
     match = matcher.closest(text, config.threshold)
-    return None if match is None or match.exact else _repaired(text, context, match, held, language)
+    return None if match is None or match.exact else _repaired(text, context, match, held, language, syntax)
 
 
-def _taken(text: str, context: str, found: list[tuple[SegmentPair, str]], only_surely: bool) -> Translation | None:
+def _taken(
+    text: str, context: str, found: list[tuple[SegmentPair, str]], only_surely: bool, syntax: PlaceholderSyntax
+) -> Translation | None:
     first, target = found[0]
     pairs: dict[str, SegmentPair] = {}
     for pair, written in found:
         pairs.setdefault(written, pair)
-    lacks = _other_placeholders(text, target)
+    lacks = _other_placeholders(text, target, syntax)
     if only_surely and (len(pairs) > 1 or lacks or plain(first.context) != plain(context)):
         return None
     cautions: tuple[Caution, ...] = ()
@@ -69,12 +82,15 @@ def _exact(text: str, context: str, held: HeldSources) -> list[tuple[SegmentPair
     return []
 
 
-def _repaired(text: str, context: str, match: Match, held: HeldSources, language: str) -> Translation | None:
+def _repaired(
+    text: str, context: str, match: Match, held: HeldSources, language: str, syntax: PlaceholderSyntax
+) -> Translation | None:
     made: dict[str, Translation] = {}
     for source in dict.fromkeys(_sources_of(match, held)):
         for pair in _ranked(held.pairs_of(source), text, context):
             for seen, mark in _understandings(text, held):
-                target = repaired(seen.strip(), source, _written_for(text, mark, pair, held).strip(), language)
+                there = _written_for(text, mark, pair, held).strip()
+                target = repaired(seen.strip(), source, there, language, syntax)
                 if target is not None:
                     target = _within_margins(text, target)
                     made.setdefault(target, _translation(text, target, pair, match.score, "repaired match"))
@@ -131,9 +147,11 @@ def _within_margins(text: str, target: str) -> str:
     return text[:start] + target.strip() + text[len(text.rstrip()) :]
 
 
-def _other_placeholders(text: str, target: str) -> list[str]:
+def _other_placeholders(text: str, target: str, syntax: PlaceholderSyntax) -> list[str]:
     """The placeholders that one of two texts has more often than the other."""
-    here, there = (Counter(each.text for each in find(side) if each.kind is Kind.EXACT) for side in (text, target))
+    here, there = (
+        Counter(each.text for each in find(side, syntax=syntax) if each.kind is Kind.EXACT) for side in (text, target)
+    )
     return sorted((here - there) + (there - here))
 
 

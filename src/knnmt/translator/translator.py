@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
 from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
 from knnmt.protection.marked import Marked
+from knnmt.protection.placeholder_syntax import checked_patterns
 from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
@@ -69,6 +70,7 @@ class Settings(DatastoreSettings, total=False):
 
     protect: bool
     tags: Tags
+    placeholders: Collection[str]
     glossary: Glossary | None
 
 
@@ -213,7 +215,11 @@ class Translator:
         return found
 
     def translate_marked(
-        self, texts: Iterable[Marked], contexts: Iterable[str] | None = None, **settings: Unpack[Settings]
+        self,
+        texts: Iterable[Marked],
+        contexts: Iterable[str] | None = None,
+        text_kinds: Iterable[Sequence[str]] | None = None,
+        **settings: Unpack[Settings],
     ) -> list[Translation]:
         """Translate texts with inline codes. `Translation.marked` has each code of its text exactly once, well nested.
 
@@ -221,11 +227,17 @@ class Translator:
         worse.
 
         contexts: the context of each text, for exact matches
+        text_kinds: what decides which placeholders count in each text (`Request`)
         """
-        if contexts is None:
-            return list(self.stream(texts, **settings))
-        of_texts = zip(texts, contexts, strict=True)
-        return list(self.stream((Request(text, context=each) for text, each in of_texts), **settings))
+        texts = list(texts)
+        of_texts = zip(
+            texts,
+            [""] * len(texts) if contexts is None else contexts,
+            [("text",)] * len(texts) if text_kinds is None else text_kinds,
+            strict=True,
+        )
+        requests = (Request(text, context=context, text_kinds=kinds) for text, context, kinds in of_texts)
+        return list(self.stream(requests, **settings))
 
     def stream(
         self,
@@ -248,6 +260,7 @@ class Translator:
         on_error: OnError = "raise",
         protect: bool = False,
         tags: Tags = "auto",
+        placeholders: Collection[str] = (),
         glossary: Glossary | None = None,
         progress: Callable[[int], None] = unheard_texts,
         statistics: Statistics | None = None,
@@ -281,6 +294,8 @@ class Translator:
             `Marked` text are always kept
         tags: what counts as a tag if `protect` is on: "xml" everything that looks like one, "html" and "auto" known
             tags, "none" nothing
+        placeholders: patterns of your own placeholders, which `protect` also keeps: literal text in which * stands for
+            1 to 100 characters other than white space, such as "@@*@@"
         glossary: terms that translations must contain
         progress: is called with the number of newly finished texts, which may still wait for earlier ones
         statistics: count the searches of this call here instead of in the translator's statistics
@@ -303,16 +318,17 @@ class Translator:
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         counted = self.statistics if statistics is None else statistics
         check(tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {tags!r}")
+        own = checked_patterns(placeholders)
         guards = protect, tags, glossary
         call = Call(config, batching, split_sentences, evidence, steps, match, counted, progress, *guards)
         matching = MatchConfig(exact_matches, match_threshold)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
             ready = TextMemory(memory, SourceMatcher(memory.store.datastore))
-            return self._stream(iter(texts), Asking(ready, settings, matching, on_error), call, searching)
+            return self._stream(iter(texts), Asking(ready, settings, matching, on_error, own), call, searching)
         if memory is not None:
             self.memories.retrieval(memory, settings)  # raises errors in the settings at once
-        return self._stream(iter(texts), Asking(memory, settings, matching, on_error), call, searching)
+        return self._stream(iter(texts), Asking(memory, settings, matching, on_error, own), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: those that are given and not None, and otherwise the checkpoint's."""

@@ -11,12 +11,14 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.glossary import Glossary, Term
+from knnmt.protection.placeholder_syntax import MAX_PATTERNS, checked_patterns
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.asking import TheCaller, TheService, domain_asked, sent_file
 from knnmt.service.documents import DocumentWork, SentDocument
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
+from knnmt.translator.piecework import TextSettings
 
 router = APIRouter(tags=["documents"])
 _IN_MEMORY = 1 << 20  # bytes of a document in memory before it goes to disk
@@ -54,6 +56,13 @@ async def send(
         list[str] | None,
         Query(description="A term of a glossary as `term=translation`; may be repeated.", max_length=1_000),
     ] = None,
+    placeholder: Annotated[
+        list[str] | None,
+        Query(
+            description="A pattern of your own placeholders, as in `POST /v1/translate`; may be repeated.",
+            max_length=MAX_PATTERNS,
+        ),
+    ] = None,
     review: Annotated[
         bool, Query(description="Write into the document where its translations came from, if its format can say it.")
     ] = False,
@@ -74,6 +83,7 @@ async def send(
             target_language or _text(known["target_language"]),
         ),
         told=told,
+        settings=TextSettings(placeholders=checked_patterns(placeholder or ())),
         glossary=_glossary(term or []),
         with_remarks=review,
         ignore_stated=ignore_stated_languages,
