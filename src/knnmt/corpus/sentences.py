@@ -34,6 +34,11 @@ _MAX_WORD_CHARACTERS = 40  # how far back a relevant word can begin
 _ROMAN = re.compile(r"[IVXLC]+$")
 
 
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a digit; if not, it is its own translation."""
+    return any(map(str.isalnum, text))
+
+
 def split_sentences(text: str) -> list[str]:
     """Pieces of one sentence each, with the white space that follows it; joined, they are `text` again."""
     pieces = []

@@ -13,6 +13,7 @@ from typing import Any
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig
 from knnmt.corpus.glossary import Glossary
+from knnmt.corpus.sentences import has_words
 from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.constrained import constrained_search
 from knnmt.decoding.hypothesis import Hypothesis, unheard
@@ -186,7 +187,7 @@ class Stages:
 
     def _layout(self, text: AskedText, call: Call) -> Layout | None:
         """The layout of a guarded text; None for others."""
-        if not text.is_open or not text.text.strip():
+        if not text.is_open or not has_words(text.text):
             return None
         if text.marked is not None or call.protect:
             return layout_of(text.marked if text.marked is not None else with_tags(text.text, call.tags), text.syntax)
@@ -196,7 +197,7 @@ class Stages:
 
     def _segments(self, text: AskedText, layout: Layout | None, call: Call, whole: bool) -> list[TextSegment]:
         held = _held(text.retrieval)
-        if not text.is_open:
+        if not text.is_open or not has_words(text.text):
             return []
         if layout is None:
             return segments_of(text.text, call.by_sentence, held, whole)
