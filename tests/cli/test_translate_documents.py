@@ -17,7 +17,7 @@ from knnmt.cli import app, documents
 from knnmt.errors import KnnmtError
 
 CATALOG = 'msgid ""\nmsgstr "Language: {}\\n"\n\nmsgid "Guten Morgen!"\nmsgstr ""\n\nmsgid "Ja."\nmsgstr "Yep."\n'
-DONE = CATALOG.replace('msgid "Guten Morgen!"\nmsgstr ""', '#, fuzzy\nmsgid "Guten Morgen!"\nmsgstr "Good morning."')
+DONE = CATALOG.replace('msgid "Guten Morgen!"\nmsgstr ""', '#, fuzzy\nmsgid "Guten Morgen!"\nmsgstr "Good morning!"')
 XLIFF = '<xliff version="1.2"><file source-language="de" target-language="en"><body>{}</body></file></xliff>'
 
 

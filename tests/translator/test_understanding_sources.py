@@ -150,16 +150,26 @@ def test_lines_are_segments_and_wrapped_ones_are_not(store: Datastore) -> None:
     assert len(segments_of(MEMORY[4].source, by_sentence=True, held=HeldSources(store))) == 1
 
 
+def test_a_translation_that_is_the_memorys_keeps_its_form(store: Datastore) -> None:
+    """The translator chose it, and `translate` needs no exact match to find it."""
+    (segment,) = segments_of("Spalte _id", by_sentence=False, held=HeldSources(store))
+    assert laid_out(segment, "pillar _id") == "pillar _id"
+    (segment,) = segments_of("SPALTE _ID", by_sentence=False, held=HeldSources(store))
+    assert laid_out(segment, "pillar _id") == "PILLAR _ID"
+    (segment,) = segments_of("Spalte", by_sentence=False, held=HeldSources(store))
+    assert laid_out(segment, "pillar") == "Pillar"
+
+
 def test_other_translations_than_the_memorys_keep_what_the_model_gave(store: Datastore) -> None:
     held = HeldSources(store)
     (segment,) = segments_of(MEMORY[4].source, by_sentence=False, held=held)
     assert laid_out(segment, "The hoard is bare. Something else.") == "The hoard is bare. Something else."
     (segment,) = segments_of("Speichern &unter …", by_sentence=False, held=held)
-    assert laid_out(segment, "(Store as)") == "(&Store as)"
+    assert laid_out(segment, "(Store as)") == "(&Store as)…"
 
 
 def test_the_first_part_of_an_overlong_segment_has_the_mark() -> None:
     parts = cut_to_fit(TextSegment("Eins, zwei, drei", " ", "!", "&"), lambda text: len(text) < 8)
     assert [part.mark for part in parts] == ["&", *[""] * (len(parts) - 1)]
     assert len(parts) > 1
-    assert laid_out(parts[0], "one,") == "&one,"
+    assert laid_out(parts[0], "one,") == "&One,"

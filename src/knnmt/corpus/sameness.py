@@ -30,22 +30,6 @@ def without_final_mark(text: str) -> str:
     return _FINAL_MARK.sub("", text)
 
 
-def in_the_form_of(text: str, stored: str, translation: str) -> str:
-    """The translation of a stored source, with the mark and the capitals of a text that is the same when `loose`."""
-    if (mark := final_mark(text)) != final_mark(stored):
-        translation = without_final_mark(translation) + mark
-    text, stored = text.strip(), stored.strip()
-    if text.isupper() and not stored.isupper():
-        return translation.upper()
-    first = translation[:1]
-    if text[:1].isupper() and stored[:1].islower():
-        return first.upper() + translation[1:]
-    abbreviated = translation[1:2].isupper() or translation[:2] in ("I", "I ", "I'", "I’")
-    if text[:1].islower() and stored[:1].isupper() and not abbreviated:
-        return first.lower() + translation[1:]
-    return translation
-
-
 def sameness_hash(text: str) -> int:
     """A signed 64-bit number, equal on every machine for texts that are the same when `loose`."""
     digest = hashlib.blake2b(loose(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -29,12 +29,14 @@ class Layout:
     template: the text, with the numbers of leaves in place of the leaves
     choices: the arguments with branches that codes in leaves stand for
     syntax: what counts as a placeholder
+    inside: the leaves that stand in the middle of a sentence, as branches do
     """
 
     leaves: list[Marked] = field(default_factory=list)
     template: Template = ()
     choices: dict[str, Template] = field(default_factory=dict)
     syntax: PlaceholderSyntax = PLAIN
+    inside: set[int] = field(default_factory=set)
 
     def filled(self, translated: Sequence[Marked]) -> Marked:
         """The whole text, with translations in place of its leaves."""
@@ -65,16 +67,21 @@ def layout_of(text: Marked, syntax: PlaceholderSyntax = PLAIN) -> Layout:
     return layout
 
 
-def _of_message(message: Message, codes: Sequence[Code], layout: Layout, singular: bool) -> Template:
-    """The template of a message: its words are a leaf, in which arguments with branches are codes."""
+def _of_message(
+    message: Message, codes: Sequence[Code], layout: Layout, singular: bool, begins: bool = True
+) -> Template:
+    """The template of a message: its words are a leaf, in which arguments with branches are codes.
+
+    begins: whether it begins a text, and not the middle of a sentence
+    """
     parts: list[str | Code] = []
     told = "".join(part for part in message if isinstance(part, str))
     number = next((each for each in (_SINGULAR if singular else _NUMBERS) if each not in told), "#")
     alone = not _has_words(_lowered(told, codes), layout.syntax)
     template: list[str | Code | int] = []
-    for part in message:
+    for place, part in enumerate(message):
         if isinstance(part, Choice):
-            choice = _of_choice(part, codes, layout)
+            choice = _of_choice(part, codes, layout, begins and place == 0)
             template += choice
             raw = f"{{{part.name}, {len(layout.choices)}}}"
             layout.choices[raw] = choice
@@ -85,13 +92,13 @@ def _of_message(message: Message, codes: Sequence[Code], layout: Layout, singula
         else:
             template += _lowered(part, codes)
             parts += _lowered(part, codes)
-    return tuple(template) if alone else _cut(tuple(parts), layout)
+    return tuple(template) if alone else _cut(tuple(parts), layout, begins)
 
 
-def _of_choice(choice: Choice, codes: Sequence[Code], layout: Layout) -> Template:
+def _of_choice(choice: Choice, codes: Sequence[Code], layout: Layout, begins: bool) -> Template:
     parts: list[str | Code | int] = [choice.head]
     for branch in choice.branches:
-        parts += [branch.before, *_of_message(branch.message, codes, layout, branch.singular), "}"]
+        parts += [branch.before, *_of_message(branch.message, codes, layout, branch.singular, begins), "}"]
     return (*parts, choice.tail)
 
 
@@ -102,8 +109,9 @@ def _lowered(text: str, codes: Sequence[Code]) -> Marked:
     )
 
 
-def _cut(text: Marked, layout: Layout) -> Template:
+def _cut(text: Marked, layout: Layout, begins: bool = True) -> Template:
     """The template of a text, cut at tabs and at codes that break the line."""
+    known = len(layout.leaves)
     template: list[str | Code | int] = []
     leaf: list[str | Code] = []
 
@@ -131,6 +139,8 @@ def _cut(text: Marked, layout: Layout) -> Template:
             template.append("\t")
             leaf.append(other)
     close()
+    if not begins and len(layout.leaves) > known:
+        layout.inside.add(known)
     return tuple(template)
 
 

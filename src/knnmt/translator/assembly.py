@@ -45,12 +45,14 @@ def assemble(
     parts: Sequence[Sequence[Part]],
     tokenizer: Tokenizer,
     config: DecodingConfig,
+    language: str | None = None,
     layout: Layout | None = None,
     certainty: Certainty | None = None,
 ) -> Translation:
     """The translation of a text.
 
     parts: of each segment, best first
+    language: of the translation, if it is known
     layout: of a guarded text
     certainty: estimates how certain it is
     """
@@ -61,7 +63,7 @@ def assemble(
         if not found:
             return untranslated(text, _without_translation(segment))
     ranked = [
-        _joined_parts(text, segments, [found[rank] for found in parts], tokenizer, config, certainty)
+        _joined_parts(text, segments, [found[rank] for found in parts], tokenizer, config, language, certainty)
         for rank in range(min(map(len, parts)))
     ]
     if layout is not None:
@@ -112,12 +114,13 @@ def _joined_parts(
     parts: Sequence[Part],
     tokenizer: Tokenizer,
     config: DecodingConfig,
+    language: str | None,
     certainty: Certainty | None,
 ) -> Translation:
     hypotheses = [part.hypothesis for part in parts]
     decoded = [tokenizer.decode(each.tokens) for each in hypotheses]
     texts = [
-        laid_out(segment, text) if part.marked is None else written(part.marked)
+        laid_out(segment, text, language) if part.marked is None else written(part.marked)
         for segment, text, part in zip(segments, decoded, parts, strict=True)
     ]
     tokens: list[Token] = []

@@ -85,17 +85,18 @@ class GuardedSearch:
         return [self._told(job, part) for part in marked] or None
 
     def _as_it_is(self, job: Job, parts: Sequence[Part]) -> list[Part]:
-        decode = self._engine.tokenizer.decode
-        return [replace(part, text=laid_out(job.segment, decode(part.hypothesis.tokens))) for part in parts]
+        decode, language = self._engine.tokenizer.decode, self._engine.languages.target
+        return [replace(part, text=laid_out(job.segment, decode(part.hypothesis.tokens), language)) for part in parts]
 
     def _sound(self, job: Job, parts: Sequence[Part], terms: bool) -> list[Part]:
         """Those that keep what they must, with their text. terms: whether glossary terms are required"""
         needs, shown, syntax = job.guarded.needs, job.guarded.shown, job.guarded.syntax
+        language = self._engine.languages.target
         found = []
         for part in parts:
             text = self._engine.tokenizer.decode(part.hypothesis.tokens)
             if not needs.unmet_in(text, shown, syntax) and not (terms and self._missing_terms(job, text)):
-                found.append(replace(part, text=laid_out(job.segment, text)))
+                found.append(replace(part, text=laid_out(job.segment, text, language)))
         return found
 
     def _missing_terms(self, job: Job, text: str) -> list[str]:
@@ -189,9 +190,10 @@ class GuardedSearch:
             return _source_kept(segment, guarded, whole)
         cut = guarded.cut_at(segment.text, edges[1:-1])
         sources = self._engine.tokenizer.encode_sources([text for text, _ in cut])
+        beginnings = [segment.begins, *[False] * (len(cut) - 1)]
         jobs = [
-            Job(TextSegment(text, guarded=each), source, job.retrieval, job.glossary)
-            for (text, each), source in zip(cut, sources, strict=True)
+            Job(TextSegment(text, begins=begins, guarded=each), source, job.retrieval, job.glossary)
+            for begins, (text, each), source in zip(beginnings, cut, sources, strict=True)
         ]
         words = [number for number, (text, each) in enumerate(cut) if _has_words(text, each)]
         if words and segment.mark:

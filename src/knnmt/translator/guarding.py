@@ -48,8 +48,9 @@ class Guarding:
         for number, leaf in enumerate(layout.leaves):
             text, codes = _flattened(leaf, self.writes)
             pieces = pieces_of(text, by_sentence, held if whole else None)
-            for piece, mine in zip(pieces, shared_out(codes, pieces), strict=True):
-                segments.append(_guarded(piece, mine, held, self, number))
+            for place, (piece, mine) in enumerate(zip(pieces, shared_out(codes, pieces), strict=True)):
+                segment = _guarded(piece, mine, held, self, number)
+                segments.append(replace(segment, begins=place > 0 or number not in layout.inside))
         return segments
 
 

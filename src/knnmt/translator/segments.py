@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_accelerator
-from knnmt.corpus.sameness import in_the_form_of, plain
+from knnmt.corpus.sameness import plain
 from knnmt.corpus.sentences import split_lines, split_long, split_sentences
 from knnmt.datastore.sources import HeldSources
 from knnmt.errors import LongSegmentWarning
+from knnmt.protection.form import in_the_form_of
 from knnmt.translator.guarded import Guarded
 from knnmt.translator.translation import Caution
 
@@ -24,8 +25,9 @@ class TextSegment:
 
     mark: the mark of the accelerator that was taken out of the text and belongs to the result
     key: the letter of the accelerator, if the result should have the same one
-    held: the memory that says where the accelerator or line breaks belong in the result
+    held: the memory that holds the text, and says where its accelerator or line breaks belong in the result
     form: the requested text, if the text is the memory's form of it
+    begins: whether it begins a sentence or a label
     guarded: what of it must be kept
     """
 
@@ -36,6 +38,7 @@ class TextSegment:
     key: str = ""
     held: HeldSources | None = None
     form: str = ""
+    begins: bool = True
     guarded: Guarded | None = None
 
 
@@ -77,21 +80,26 @@ def understood(piece: str, held: HeldSources | None) -> TextSegment:
             if found.sure or (stored is None and of_text is not None):
                 segment, stored = replace(segment, text=text, mark=found.mark, held=held), of_text
                 break
-    if "\n" in segment.text:
+    if "\n" in segment.text or stored is not None:
         segment = replace(segment, held=held)
     if stored is None or plain(stored) == plain(segment.text):
         return segment
     return replace(segment, text=stored, form=segment.text)
 
 
-def laid_out(segment: TextSegment, translation: str) -> str:
-    """The model's output, with the accelerator and the line breaks of the memory's translation, if it is that.
+def laid_out(segment: TextSegment, translation: str, language: str | None = None) -> str:
+    """The model's output in the form of the segment, with its accelerator before the first letter.
 
-    The accelerator of a text that is not in the memory comes before the first letter.
+    If the output is the memory's translation, it is spelled as in the memory, with the accelerator and line breaks.
+
+    language: of the translation, if it is known
     """
-    text = _as_held(segment, translation) or translation
-    if segment.form:
-        text = in_the_form_of(segment.form, segment.text, text)
+    in_memory = _as_held(segment, translation)
+    text = translation if in_memory is None else in_memory
+    if in_memory is None or segment.form:
+        guarded = segment.guarded or Guarded()
+        keeps = guarded.shown, guarded.syntax
+        text = in_the_form_of(segment.form or segment.text, text, language, *keeps, begins=segment.begins)
     return with_accelerator(text, segment.mark, segment.key) if segment.mark else text
 
 
@@ -122,14 +130,15 @@ def cut_to_fit(segment: TextSegment, fits: Callable[[str], bool]) -> list[TextSe
     """The segment's parts, each short enough for the model."""
     if segment.guarded is not None:
         cut = segment.guarded.cut(segment.text, lambda text: split_long(text, fits))
-        first, *others = (TextSegment(text, guarded=guarded) for text, guarded in cut)
-        return [replace(first, mark=segment.mark, key=segment.key), *others]
+        first, *others = (TextSegment(text, begins=False, guarded=guarded) for text, guarded in cut)
+        return [replace(first, mark=segment.mark, key=segment.key, begins=segment.begins), *others]
     parts: list[TextSegment] = []
     before, mark = segment.before, segment.mark
     for piece in split_long(segment.text, fits):
         if piece.strip():
             part = _with_margins(piece)
-            parts.append(TextSegment(part.text, before + part.before, part.after, mark, key=segment.key))
+            begins = segment.begins and not parts
+            parts.append(TextSegment(part.text, before + part.before, part.after, mark, key=segment.key, begins=begins))
             before = mark = ""
         else:
             before += piece

@@ -263,7 +263,8 @@ class Stages:
             return text.taken
         with timing.stage("text"):
             certainty = None if text.memory is None else text.memory.certainty
-            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding, layout, certainty)
+            tokenizer, language = self.engine.tokenizer, self.engine.languages.target
+            made = assemble(text.text, segments, parts, tokenizer, call.decoding, language, layout, certainty)
             match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
             kind: TranslationKind | None = "model alone" if text.memory is None else "with memory"
             kind = kind if segments and made.error is None else None
