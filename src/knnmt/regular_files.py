@@ -35,11 +35,16 @@ def open_descriptor(path: Path, flags: int, links: bool = False) -> int:
     if not links and not _NO_LINKS and path.is_symlink():
         raise is_link
     try:
-        return os.open(path, flags | _FLAGS if links else flags | _FLAGS | _NO_LINKS, 0o666)
+        return os.open(path, flags | _FLAGS if links else flags | _FLAGS | _NO_LINKS, new_file_mode(path))
     except OSError as error:
         if error.errno == errno.ELOOP and path.is_symlink():
             raise is_link from error
         raise
+
+
+def new_file_mode(path: str | Path) -> int:
+    """The permissions of a new file, less those that the process forbids: a file in a private directory is private."""
+    return 0o666 if Path(path).parent.stat().st_mode & 0o077 else 0o600
 
 
 def read_regular(path: Path, most_bytes: int = MAX_BYTES, links: bool = False) -> bytes:

@@ -112,5 +112,5 @@ def test_what_is_sent_is_written_in_quarantine_alone(
         written = {path for event, path, writes in events if writes and Path(path).is_absolute()}
     allowed = (tmp_path / "data", place)
     assert any(path.endswith(f"{job['id']}/memory.tsv") for path in written)
-    assert any(re.search(r"knnmt-documents-\w+/[0-9a-f]{32}/document\.json$", path) for path in written)
+    assert any(re.search(r"knnmt-service-\w+/[0-9a-f]{16}/document\.json$", path) for path in written)
     assert [path for path in written if not any(Path(path).is_relative_to(each) for each in allowed)] == []

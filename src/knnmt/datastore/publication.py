@@ -15,6 +15,7 @@ from typing import IO
 
 from knnmt.errors import DatastoreDamagedError, StorageError
 from knnmt.output_files import put_in_place
+from knnmt.regular_files import new_file_mode
 
 _ABANDONED_SECONDS = 3600.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -59,7 +60,8 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with storage_errors(path):
         try:
-            with scratch.open("xb") as file:  # must be new: a link there would lead the writer to another file
+            # It must be new: a link there would lead the writer to another file.
+            with open(scratch, "xb", opener=_as_private_as_its_directory) as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -68,6 +70,10 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             scratch.unlink(missing_ok=True)
             raise
     sync_directory(path.parent)
+
+
+def _as_private_as_its_directory(path: str, flags: int) -> int:
+    return os.open(path, flags, new_file_mode(path))
 
 
 def require_directory(directory: Path) -> None:

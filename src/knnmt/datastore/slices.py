@@ -68,13 +68,18 @@ def cut_slices(
         yield Slice.joined(begun)
 
 
+def too_long_for(max_positions: int) -> str:
+    """Why a pair is dropped, for the summary."""
+    return f"longer than the model's {max_positions} positions"
+
+
 def _fitting(ready: Slice, max_positions: int, dropped: Counter[str]) -> Slice:
     """The slice without units that are too long for the model, and without their lines."""
     is_unit = ready.lines == 0
     too_long = is_unit & (np.maximum(ready.sources.lengths, ready.targets.lengths) > max_positions)
     if not (count := int(too_long.sum())):
         return ready
-    dropped[f"longer than the model's {max_positions} positions"] += count
+    dropped[too_long_for(max_positions)] += count
     units = np.flatnonzero(is_unit)[np.cumsum(is_unit) - 1]
     return ready.taken(np.flatnonzero(~too_long[units]))
 

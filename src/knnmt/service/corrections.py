@@ -69,7 +69,7 @@ class Corrections:
         self._known: dict[str, list[LearnedCorrection]] = {}
         if self._place is not None:
             with storage_errors(self._place):
-                self._place.mkdir(parents=True, exist_ok=True)
+                self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             for file in self._place.glob("*.json"):
                 self._known[file.stem] = self._read(file)
 

@@ -1,7 +1,8 @@
 """`Documents`: files that tools send. They are translated in the background, and deleted soon afterwards.
 
-A document and its translation are in their own directory, which is deleted when the service ends. Their file names are
-ours; only a plain ending of the sender's name is used. Units are decoded together with the texts of all other requests.
+A document and its translation are in their own directory, which is deleted when the service ends (`scratch.py`). Their
+file names are ours; only a plain ending of the sender's name is used. Units are decoded together with the texts of all
+other requests.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import logging
 import re
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,6 +36,7 @@ from knnmt.service.access import Caller
 from knnmt.service.batching import Batcher
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
+from knnmt.service.scratch import Scratch
 from knnmt.translator.memories import AskedLanguages, Request
 from knnmt.translator.piecework import TextSettings
 from knnmt.translator.translation import Translation
@@ -121,11 +122,10 @@ class SentDocument:
 class Documents:
     """The documents of a service. Threads may share it."""
 
-    def __init__(self, translator: Translator, batcher: Batcher, domains: Domains) -> None:
-        self._translator, self._batcher, self._domains = translator, batcher, domains
+    def __init__(self, translator: Translator, batcher: Batcher, domains: Domains, scratch: Scratch) -> None:
+        self._translator, self._batcher, self._domains, self._scratch = translator, batcher, domains, scratch
         self._lock = Lock()
         self._sent: dict[str, SentDocument] = {}
-        self._place: Path | None = None
         self._pool = ThreadPoolExecutor(_TOGETHER, "knnmt-document")
         self._closed = False
 
@@ -136,7 +136,7 @@ class Documents:
             if len(self._sent) >= _KEPT:
                 raise Problem(429, "too_many_documents", f"{_KEPT} documents are already kept; send this one later", 60)
             number = secrets.token_hex(16)
-            sent = SentDocument(number, secrets.token_hex(16), name, by, self._directory() / number, work)
+            sent = SentDocument(number, secrets.token_hex(16), name, by, self._scratch.file(""), work)
             self._sent[number] = sent
         try:
             sent.place.mkdir()
@@ -193,13 +193,6 @@ class Documents:
         """End. Documents that are not done are lost."""
         self._closed = True
         self._pool.shutdown(cancel_futures=True)
-        if self._place is not None:
-            shutil.rmtree(self._place, ignore_errors=True)
-
-    def _directory(self) -> Path:
-        if self._place is None:
-            self._place = Path(tempfile.mkdtemp(prefix="knnmt-documents-"))
-        return self._place
 
     def _forget_some(self) -> None:
         long_ago = time.monotonic() - _KEPT_SECONDS

@@ -54,7 +54,7 @@ class Domains:
         self._place = None if data is None else data.resolve() / _DOMAINS
         if self._place is not None:
             with storage_errors(self._place):
-                self._place.mkdir(parents=True, exist_ok=True)
+                self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
                 shutil.rmtree(self._place.with_name(_DELETED), ignore_errors=True)
             for found in sorted(self._place.iterdir()):
                 if (found / MANIFEST).is_file() and _is_name(found.name) and found.name not in self._known:
@@ -143,7 +143,7 @@ class Domains:
                 )
             gone = found.store.parent.with_name(_DELETED) / f"{name}-{secrets.token_hex(8)}"
             with storage_errors(found.store):
-                gone.parent.mkdir(exist_ok=True)
+                gone.parent.mkdir(mode=0o700, exist_ok=True)
                 found.store.rename(gone)
                 sync_directory(found.store.parent)
             del self._known[name]

@@ -11,7 +11,8 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -63,11 +64,25 @@ class Exchanges:
     def __init__(self, data: Path | None) -> None:
         self._file = None if data is None else data.resolve() / _FILE
         self._lock = Lock()
+        self._arriving: set[str] = set()
         self._known: Mapping[str, Exchange] = {each.id: each for each in self._read().exchanges}
 
     def begin(self, operation: Operation, by: str, domain: str, file_name: str = "") -> Exchange:
         """Start a new one; the oldest are deleted."""
         return self._put(Exchange(str(uuid.uuid4()), operation, by, domain, file_name))
+
+    @contextmanager
+    def receiving(self, number: str) -> Iterator[None]:
+        """Receive the memory of an exchange. It is received once, and by one request at a time."""
+        with self._lock:
+            if number in self._arriving or self.of(number).job is not None:
+                raise Problem(409, "sent_already", "the memory has already been sent, or is being sent")
+            self._arriving.add(number)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._arriving.discard(number)
 
     def sent(self, number: str, job: str) -> Exchange:
         """Record that a memory has arrived and which job makes a domain of it."""

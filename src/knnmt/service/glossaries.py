@@ -86,7 +86,7 @@ class Glossaries:
         self._known: dict[str, KeptGlossary] = {}
         if self._place is not None:
             with storage_errors(self._place):
-                self._place.mkdir(parents=True, exist_ok=True)
+                self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             for found in sorted(self._place.glob("*.json")):
                 self._read(found)
 

@@ -83,7 +83,7 @@ class JobRecords:
     def __init__(self, data: Path) -> None:
         self._place = data.resolve() / "jobs"
         with storage_errors(self._place):
-            self._place.mkdir(parents=True, exist_ok=True)
+            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def directory(self, number: str) -> Path:
         """The directory of a job, by its id."""

@@ -29,6 +29,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
 from knnmt.records import parse_json
 from knnmt.service.config import Limits
+from knnmt.service.data_directory import private
 from knnmt.service.domains import Domains
 from knnmt.service.job_records import Job, JobRecords, State
 from knnmt.service.memory_work import MemoryWork
@@ -52,8 +53,8 @@ class Incoming:
         self._jobs, self._place, self._make, self._made = jobs, place, make, False
         try:
             with storage_errors(place):
-                place.mkdir()
-                self._out = (place / file).open("xb")
+                place.mkdir(mode=0o700)
+                self._out = open(place / file, "xb", opener=private)  # noqa: SIM115 - closed by `close`
         except BaseException:
             jobs._has_come()
             raise
@@ -255,7 +256,7 @@ class Jobs:
             )
         if job.stage == "building":
             adding = any(each.name == job.domain for each in self._domains)
-            job = self._update(job, adding=adding)
+            job = self._update(job, adding=adding, summary=())  # an attempt that was interrupted is not reported
             if not self._run(job, "build"):
                 self._end(job, "done")
                 return

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -24,6 +25,7 @@ from typing import Any, Literal
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.slices import too_long_for
 from knnmt.datastore.store import Datastore
 from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.base import Engine
@@ -87,11 +89,6 @@ def do(work: MemoryWork, tell: Tell) -> None:
 
 
 def _build(work: MemoryWork, tell: Tell) -> None:
-    if Path(work.store).exists():  # its builder was killed before it could report
-        if work.domain is None:
-            make_ready(Datastore.open(work.store), _engine(work))
-        tell({"ended": True, "made": True})
-        return
     held = None if work.domain is None else Datastore.open(work.domain)
     if held is not None and held.manifest.transforms:
         raise SettingError(
@@ -126,12 +123,25 @@ def _build(work: MemoryWork, tell: Tell) -> None:
     tell({"done": 0, "of": total})
     pairs = _named(reading, work)
     pairs = pairs if held is None else _new(pairs, held, reading)
+    if Path(work.store).exists():  # its builder was killed before it could report
+        _report_again(work, pairs, reading, tell)
+        return
     first = next(pairs, None)
     if first is None and reading.report.skipped[_HELD]:
         tell({"ended": True, "made": False, "read": reading.summary()})
         return
     first_ones = [] if first is None else [first]
     _make_store(work, config, chain(first_ones, pairs), reading, total, tell)
+
+
+def _report_again(work: MemoryWork, pairs: Iterator[SegmentPair], reading: MemoryReading, tell: Tell) -> None:
+    """Report the same as the process that built the store and was killed."""
+    store, engine = Datastore.open(work.store), _engine(work)
+    if work.domain is None:
+        make_ready(store, engine)
+    too_long = sum(1 for _ in pairs) - sum(1 for _ in store.units())
+    dropped = Counter({too_long_for(engine.max_positions): too_long} if too_long > 0 else {})
+    tell({"ended": True, "made": True, "read": reading.summary(dropped)})
 
 
 def _make_store(
@@ -187,6 +197,8 @@ def main() -> None:
         told.flush()
 
     work = as_record(MemoryWork, parse_json(sys.stdin.buffer.readline()))
+    if work.domain is None:  # the store becomes a domain in the data directory, which is private
+        os.umask(0o077)
     end_with_the_service()
     warnings.showwarning = lambda message, *_: tell({"warning": str(message)})
     until = time.monotonic() + _LOCKED_SECONDS

@@ -17,6 +17,7 @@ from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
 from knnmt.service.corrections import Corrections
+from knnmt.service.data_directory import prepare_data_directory
 from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.exchanges import Exchanges
@@ -24,6 +25,7 @@ from knnmt.service.glossaries import Glossaries
 from knnmt.service.jobs import Jobs
 from knnmt.service.metrics import Metrics
 from knnmt.service.problems import Problem
+from knnmt.service.scratch import Scratch
 from knnmt.service.shares import Shares
 from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers, Written
@@ -47,6 +49,9 @@ class Service:
         self.config = config
         self.access = Access(config.keys)
         self.metrics = Metrics()
+        if config.data is not None:
+            prepare_data_directory(config.data)
+        self.scratch = Scratch()
         self.domains = Domains(config.stores, config.default_domain, config.data)
         first = next((each.store for each in self.domains if each.store is not None), None)
         self.translator = translator or Translator(
@@ -73,7 +78,7 @@ class Service:
         self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
         self.corrections = Corrections(config.data)
         self.glossaries = Glossaries(config.data)
-        self.documents = Documents(self.translator, self.batcher, self.domains)
+        self.documents = Documents(self.translator, self.batcher, self.domains, self.scratch)
         self.exchanges = Exchanges(config.data)
         self.usage = Usage(config.data)
         self.searches = ThreadPoolExecutor(1, "knnmt-search")  # which read whole memories
@@ -174,6 +179,7 @@ class Service:
         self.writers.close()
         self.batcher.close()
         self.usage.save()
+        self.scratch.close()
 
 
 def awaited(future: Future[Result]) -> asyncio.Future[Result]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from itertools import count, islice
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -224,13 +223,12 @@ async def upload(token: InPath, request: Request, service: TheService) -> Respon
     """Send a memory that was announced. Whoever has the address may: clients send no key here."""
     announced = service.exchanges.with_token(token, "import")
     service.access.holder(announced.by).require("admin", announced.domain)
-    if announced.job is not None:
-        raise Problem(409, "sent_already", "the memory has already been sent")
     asked = {"format": None, "skip_malformed": False, "unfinished": False}
-    made = await memories_route.begun(
-        request, service, announced.file_name, domain=announced.domain, by=announced.by, **asked
-    )
-    await asyncio.to_thread(service.exchanges.sent, announced.id, made.id)
+    with service.exchanges.receiving(announced.id):
+        made = await memories_route.begun(
+            request, service, announced.file_name, domain=announced.domain, by=announced.by, **asked
+        )
+        await asyncio.to_thread(service.exchanges.sent, announced.id, made.id)
     return JSONResponse(None)
 
 
@@ -299,8 +297,7 @@ async def download(token: InPath, service: TheService) -> Response:
     domain = service.domains.of(asked.domain)
 
     def written() -> Path:
-        with tempfile.NamedTemporaryFile(prefix="knnmt-", suffix=".tmx", delete=False) as file:
-            place = Path(file.name)
+        place = service.scratch.file(".tmx")
         Datastore.open(domain.required_store()).export(place)
         return place
 
