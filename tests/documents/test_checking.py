@@ -37,6 +37,41 @@ def test_a_sound_translation_gives_no_finding(source: Marked | str, target: Mark
     assert found(source, target) == []
 
 
+def image(raw: str) -> Marked:
+    return ("Ein ", Code(raw), " hier")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("Ein <img src='a' alt='Bild'/> hier", "An <img src='a' alt='image'/> here"),
+        ('<a title="Hilfe" href="x">Da</a>', '<a title="Help me" href="x">There</a>'),
+        (image('<img alt="Bild">'), image('<img alt="Image">')),
+        (image('<x id="1" equiv-text="&lt;img alt=&quot;Bild&quot;/>"/>'), image('<x id="1" equiv-text="&lt;img/>"/>')),
+        (
+            image('<ph id="1">&lt;img alt="<sub>Bild</sub>"/></ph>'),
+            image('<ph id="1">&lt;img alt="<sub>Image</sub>"/></ph>'),
+        ),
+        (image('![Bild](a.png "Titel")'), image('![Image](a.png "Title")')),
+    ],
+)
+def test_a_tag_with_a_translated_text_is_the_same(source: Marked | str, target: Marked | str) -> None:
+    assert found(source, target) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ('<img alt="Bild" src="a"/> da', '<img alt="Image" src="b"/> da'),
+        ('<img alt="Bild"/> da', "<img/> da"),
+        ('<img data-title="Bild"/> da', '<img data-title="Image"/> da'),
+        (image("![Bild](a.png)"), image("![Image](b.png)")),
+    ],
+)
+def test_a_tag_that_differs_in_more_than_its_text_is_not(source: Marked | str, target: Marked | str) -> None:
+    assert {kind for kind, _ in found(source, target)} == {"tag"}
+
+
 @pytest.mark.parametrize(
     ("source", "target", "says"),
     [

@@ -27,6 +27,12 @@ _MIN_LENGTH = 12  # shortest source for which the length means anything
 _MIN_COPIED_WORDS = 3  # more equal words than this in both languages are not names
 # A possible name: a capitalised word. The memory decides whether it is one.
 _NAME = re.compile(r"(?<![\w-])(?=[\w-]*[A-ZÄÖÜ])[^\W_][\w-]{2,}")
+# What a tag says to readers, which is translated: attributes, texts inside the codes of XLIFF, an image of Markdown.
+_READ_VALUE = re.compile(
+    r"""(?i)(?<![\w-])(alt|title|placeholder|aria-label|label|summary|alttext|equiv-text|equiv|disp)"""
+    r"""\s*=\s*(?:"[^"]*"|'[^']*')"""
+)
+_READ_TEXT = re.compile(r"(<sub>)[^<]*(?=</sub>)")
 _MIN_KEPT_SHARE = 0.8  # share of the memory's pairs with a name in the source that also have it in the target
 
 
@@ -127,12 +133,21 @@ def _unequal(source: Marked, target: Marked, syntax: PlaceholderSyntax) -> Itera
 
 
 def _tags(source: Marked, target: Marked) -> Iterator[str]:
-    wanted, has = (Counter(code.raw for code in _codes(text)) for text in (source, target))
+    sides = _codes(source), _codes(target)
+    wanted, has = (Counter(_without_read(code.raw) for code in side) for side in sides)
+    named = {_without_read(code.raw): code.raw for side in reversed(sides) for code in side}
     for each in wanted | has:
         if wanted[each] != has[each]:
-            yield _unequal_times(each, wanted[each], has[each])
+            yield _unequal_times(named[each], wanted[each], has[each])
     if wanted == has and not _is_nested(target):
         yield "tags are not nested correctly"
+
+
+def _without_read(raw: str) -> str:
+    """A code without what readers see of it, such as its alternative text."""
+    if raw.startswith("!["):
+        return f"![]({raw.rpartition('](')[2].partition(' ')[0].rstrip(')')})"
+    return _READ_TEXT.sub(r"\1", _READ_VALUE.sub(r"\1", raw))
 
 
 def _length(source: Marked, target: Marked) -> Iterator[str]:
