@@ -15,11 +15,10 @@ from urllib.request import urlopen
 import pytest
 import uvicorn
 
-from knnmt.service import guard
 from knnmt.service.access import new_key
 from knnmt.service.app import make_app
-from knnmt.service.config import ServiceConfig
-from knnmt.service.running import Connection
+from knnmt.service.config import Limits, ServiceConfig
+from knnmt.service.connections import Connections
 from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
 
@@ -28,10 +27,9 @@ BODY = b'{"text": "a. b"}'
 
 
 @pytest.fixture
-def port(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(Connection, "head_seconds", 0.3)
-    monkeypatch.setattr(guard, "_PIECE_SECONDS", 0.3)
-    with serving(ServiceConfig(), tiny_translator) as port:
+def port(tiny_translator: Translator) -> Iterator[int]:
+    limits = Limits(head_seconds=0.3, idle_seconds=0.3, body_seconds=0.3)
+    with serving(ServiceConfig(limits=limits), tiny_translator) as port:
         yield port
 
 
@@ -40,7 +38,10 @@ def serving(config: ServiceConfig, translator: Translator) -> Iterator[int]:
     """The port of a service."""
     listening = socket.create_server(("127.0.0.1", 0))
     app = make_app(Service(config, translator))
-    server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_config=None, lifespan="on"))
+    protocol = Connections(config.limits).protocol
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=protocol, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
+    )
     thread = Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while not server.started:

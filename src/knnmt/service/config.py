@@ -16,6 +16,7 @@ from knnmt.errors import SettingError
 BASE = "base"  # the domain of the model alone
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOOPBACK = {"localhost"}
+LEAST_BYTES = 1_000  # a second that a client must send of a body or read of an answer, once its time limit is over
 
 
 def require_name(name: str) -> str:
@@ -43,6 +44,12 @@ class Limits:
     wait_seconds: the longest time that a request may take; it then fails
     beam, neighbours: the largest values that a request may ask for
     cached: results that are remembered
+    head_seconds: for the head of a connection's first request
+    idle_seconds: between two requests
+    body_seconds: the longest pause in a body
+    reader_seconds: the longest time in which a client may read nothing of an answer
+    connections: open ones; to make room for new ones, those that wait for their clients are closed
+    address_connections: of one address, whose requests are read at the same time; further connections wait
     jobs: jobs that run at the same time
     waiting_jobs: jobs that wait for their turn
     memory_pairs: of a memory that is sent
@@ -60,6 +67,12 @@ class Limits:
     beam: int = 16
     neighbours: int = 256
     cached: int = 4_096
+    head_seconds: float = 10.0
+    idle_seconds: float = 30.0
+    body_seconds: float = 30.0
+    reader_seconds: float = 30.0
+    connections: int = 1_000
+    address_connections: int = 200
     jobs: int = 1
     waiting_jobs: int = 16
     memory_pairs: int = 10_000_000
@@ -67,11 +80,11 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            least = 0 if each.name == "cached" else 1
+            is_time = each.name.endswith("_seconds")
+            least = 0.001 if is_time else 0 if each.name == "cached" else 1
             sound = isinstance(value, float | int) and not isinstance(value, bool) and least <= value < 1 << 53
             check(sound, f"the limit {each.name} must be a number of at least {least}, got {value!r}")
-            whole = each.name == "wait_seconds" or isinstance(value, int)
-            check(whole, f"the limit {each.name} must be a whole number, got {value!r}")
+            check(is_time or isinstance(value, int), f"the limit {each.name} must be a whole number, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

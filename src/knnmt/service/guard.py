@@ -17,16 +17,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from knnmt.service.config import Limits
+from knnmt.service.config import LEAST_BYTES, Limits
 from knnmt.service.problems import Problem
 
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
 _MEMORIES = re.compile(r"/v1/domains/[^/]+/memories|/v3/translation_memories/files/[^/]+")
 _DOCUMENTS = re.compile(r"/v1/documents|/v2/document|/translate_file")
 _LINKED = re.compile(r"/|/page/[^/]+|/openapi\.json|/health|/ready|/metrics")  # what a link of another site may open
-_PIECE_SECONDS = 30.0  # the longest pause between two parts of a body
-_LEAST_BYTES = 1_000  # of a body in each further second of waiting for it
-_TOO_SLOW = f"send {_LEAST_BYTES:,} bytes or more a second, without a pause of {_PIECE_SECONDS:g} seconds"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DOMAIN = "knnmt.domain"  # the key of the path's domain in the scope of a request
 
@@ -64,17 +61,17 @@ class Guard:
             answer.headers["Connection"] = "close"  # where the next request begins is unknown
             await answer(scope, receive, sent)
             return
-        received, waited, coming = 0, 0.0, True
+        received, waited, coming, pause = 0, 0.0, True, self._limits.body_seconds
 
         async def counted() -> Message:
             nonlocal received, waited, coming
-            patience = min(_PIECE_SECONDS, max(0.0, _PIECE_SECONDS + received / _LEAST_BYTES - waited))
+            patience = min(pause, max(0.0, pause + received / LEAST_BYTES - waited))
             began = time.monotonic()
             try:
                 async with asyncio.timeout(patience if coming else None):
                     message = await receive()
             except TimeoutError:
-                raise HTTPException(408, f"the body stopped or arrived too slowly: {_TOO_SLOW}") from None
+                raise HTTPException(408, _too_slow(pause)) from None
             waited += time.monotonic() - began
             coming = message.get("more_body", False)
             received += len(message.get("body", b""))
@@ -119,6 +116,11 @@ def _require_length(headers: Headers, too_large: _TooLarge) -> None:
         raise Problem(400, "bad_request", "expected either Content-Length or Transfer-Encoding, found both")
     if length is not None and (not length.isdecimal() or int(length) > too_large.most):
         raise Problem(413, "too_large", too_large.message)
+
+
+def _too_slow(pause: float) -> str:
+    wanted = f"send {LEAST_BYTES:,} bytes or more a second, without a pause of {pause:g} seconds"
+    return f"the body stopped or arrived too slowly: {wanted}"
 
 
 def _is_of_another_site(headers: Headers, path: str) -> bool:

@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import math
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from knnmt.service.app import make_app
+from knnmt.service.connections import Connections
 from knnmt.service.service import Service
 
 _DRAIN_SECONDS = 60  # the longest that requests may still take after a signal to end
-_IDLE_SECONDS = 30  # the longest that a connection may stay open between two requests
 _WAITING = 2048  # connections that are not yet accepted
-_CONNECTIONS = 1_000  # open connections; each needs one of the process's file descriptors
-
-
-class Connection(H11Protocol):
-    """uvicorn's connection, which limits the length of a request's head; here the head must also arrive within a time
-    limit.
-
-    Otherwise clients that open connections and send nothing, or a letter now and then, could use up all connections.
-    """
-
-    head_seconds = 30.0
-    _waiting_for_head: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._wait_for_head()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_waiting()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.cycle.response_complete:  # otherwise the next request is already there
-            self._wait_for_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _wait_for_head(self) -> None:
-        self._stop_waiting()
-        self._waiting_for_head = self.loop.call_later(self.head_seconds, self.transport.close)
-
-    def _stop_waiting(self) -> None:
-        if self._waiting_for_head is not None:
-            self._waiting_for_head.cancel()
+_OTHER_FILES = 1_000  # file descriptors for everything but connections
 
 
 class _Server(uvicorn.Server):
@@ -72,7 +34,8 @@ class _Server(uvicorn.Server):
 def run(service: Service, begun: Callable[[str], None]) -> None:
     """Answer requests until a signal; then finish those that have started. begun: is called with the address"""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config = service.config
+    config, limits = service.config, service.config.limits
+    _allow_files(limits.connections + _OTHER_FILES)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -82,12 +45,11 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
     server = _Server(
         uvicorn.Config(
             make_app(service),
-            http=Connection,
+            http=Connections(limits).protocol,
             log_config=None,
             access_log=False,  # it would contain what people translate, if that is part of a URL
             server_header=False,
-            timeout_keep_alive=_IDLE_SECONDS,
-            limit_concurrency=_CONNECTIONS,
+            timeout_keep_alive=math.ceil(limits.idle_seconds),
             backlog=_WAITING,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
         )
@@ -102,3 +64,15 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
         for each, handler in before.items():
             signal.signal(each, handler)
         listening.close()
+
+
+def _allow_files(count: int) -> None:
+    """Let the process open so many files, as far as the system permits it."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

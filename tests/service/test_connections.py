@@ -1,0 +1,133 @@
+"""Connections over real sockets: whoever sends half a request or reads no answer keeps nobody else out."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Thread
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from knnmt.service.config import Limits
+from knnmt.service.connections import Connections
+
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LARGE = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HALF = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\nhal"
+ANSWER = b"x" * (1 << 24)  # more than the system buffers
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Reads what is sent, and answers much or little."""
+    while (await receive()).get("more_body"):
+        pass
+    body = ANSWER if scope["path"] == "/large" else b"."
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextmanager
+def serving(connections: Connections) -> Iterator[int]:
+    """The port of a server with these connections."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=200)
+    config = uvicorn.Config(
+        application,
+        http=connections.protocol,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=1,
+        log_config=None,
+        lifespan="off",
+    )
+    server = uvicorn.Server(config)
+    thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        wait_for(lambda: server.started)
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def connected(stack: ExitStack, port: int, address: str = "127.0.0.1") -> socket.socket:
+    """A connection from one of this machine's addresses."""
+    made = stack.enter_context(socket.socket())
+    made.settimeout(60)
+    made.bind((address, 0))
+    made.connect(("127.0.0.1", port))
+    return made
+
+
+def is_served(port: int, address: str) -> bool:
+    with ExitStack() as stack:
+        connection = connected(stack, port, address)
+        connection.sendall(GET)
+        return connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:9], HALF, LARGE * 2])
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
+def test_connections_that_wait_for_their_clients_make_room(sent: bytes, address: str) -> None:
+    """No time limit is over, and 127.0.0.1 has no share, because it may be a proxy."""
+    connections = Connections(Limits(connections=40, address_connections=10))
+    with serving(connections) as port, ExitStack() as stack:
+        for _ in range(100):
+            connected(stack, port, address).sendall(sent)
+        assert all(is_served(port, f"127.0.0.{3 + number % 3}") for number in range(60))
+        assert len(connections) <= 41
+
+
+def test_connections_of_an_address_over_its_share_wait() -> None:
+    connections = Connections(Limits(connections=40, address_connections=3))
+    with serving(connections) as port, ExitStack() as stack:
+        many = [connected(stack, port, "127.0.0.2") for _ in range(5)]
+        for each in many:
+            each.sendall(GET)
+        assert all(each.recv(1 << 16).startswith(b"HTTP/1.1 200") for each in many[:3])
+        assert is_served(port, "127.0.0.4")
+        assert select.select(many[3:], [], [], 0.1)[0] == []
+        for gone, served in ((1, 3), (0, 4)):
+            many[gone].close()
+            assert many[served].recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("request_", [LARGE, LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")])
+def test_whoever_reads_nothing_is_closed(request_: bytes) -> None:
+    """Also if the application has sent everything. Whoever reads slowly is served."""
+    connections = Connections(Limits(reader_seconds=0.3, idle_seconds=60))
+    with serving(connections) as port, ExitStack() as stack:
+        unread, read = connected(stack, port), connected(stack, port)
+        for each in (unread, read):
+            each.sendall(request_)
+        began, received = time.monotonic(), 0
+        while received < len(ANSWER):
+            piece = read.recv(1 << 16)
+            assert piece
+            received += len(piece)
+            time.sleep(0.002)
+        assert time.monotonic() - began > 0.4
+        wait_for(lambda: len(connections) <= 1)
+
+
+def test_a_connection_waits_for_its_first_request_and_between_two() -> None:
+    connections = Connections(Limits(head_seconds=0.2, idle_seconds=0.2))
+    with serving(connections) as port, ExitStack() as stack:
+        sent, half = connected(stack, port), connected(stack, port)
+        sent.sendall(GET)
+        half.sendall(GET[:9])
+        assert sent.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        assert sent.recv(1 << 16) == half.recv(1 << 16) == b""
