@@ -16,9 +16,9 @@ _TOKEN = re.compile(
     | %(?:\(\w+\)|\d{{1,2}}\$)?[-+\#0]?\d{{0,3}}(?:\.\d{{1,3}})?[hlz]{{0,2}}[a-z](?!\w)  # %s, %1$s, %(name)s, %.2f, %lu
     | %\d{{1,2}}(?!\w)                                    # %1
     | &\#?\w+;                                            # &nbsp;
-    | \d+(?:[.,:]\d+)+                                    # 1.5, 12:30
+    | (?<!\d)\d++(?:[.,:]\d++)+                           # 1.5, 12:30
     | [{UNPARTED}]
-    | [^\W{UNPARTED}]+(?:[{_MARKS}]+[^\W{UNPARTED}]*)*  # a word
+    | [^\W{UNPARTED}]++(?:[{_MARKS}]++[^\W{UNPARTED}]*+)*+  # a word
     | \S
     """,
     re.VERBOSE,

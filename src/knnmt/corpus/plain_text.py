@@ -39,10 +39,10 @@ _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _ROOTS = {"tmx": "a TMX memory", "xliff": "an XLIFF file", "html": "an HTML page", "TS": "a Qt catalog"}
 _CONTENT = {
-    "an HTML page": re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+)?html\b", re.IGNORECASE),
+    "an HTML page": re.compile(rb"\A(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+)?html\b", re.IGNORECASE),
     "an XML file": re.compile(rb"(?:\xef\xbb\xbf)?<\?xml\s"),
-    "a JSON file": re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{\s*"[^"\n]*"\s*:'),
-    "a file of subtitles": re.compile(rb"(?:\xef\xbb\xbf)?(?:WEBVTT\b|\s*\d+\r?\n\d+:\d\d:\d\d,\d{3} --> )"),
+    "a JSON file": re.compile(rb'\A(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{\s*"[^"\n]*"\s*:'),
+    "a file of subtitles": re.compile(rb"\A(?:\xef\xbb\xbf)?(?:WEBVTT\b|\s*\d+\r?\n\d+:\d\d:\d\d,\d{3} --> )"),
     "an RTF document": re.compile(rb"\{\\rtf"),
 }
 _ENDINGS = {

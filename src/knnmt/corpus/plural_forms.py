@@ -10,7 +10,7 @@ import gettext
 import re
 from collections.abc import Sequence
 
-_RULE = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=\s*([^;]+);?")
+_RULE = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=([^;]+)")
 
 
 def singular_form(rule: str) -> int | None:

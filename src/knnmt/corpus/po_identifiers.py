@@ -7,9 +7,8 @@ from typing import Any
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9]+(?:[_.:/-]+[A-Za-z0-9]+)+_?")
 _SURELY_IDENTIFIER = re.compile(r"[a-z0-9]{2,}(?:_+[a-z0-9]{2,})+")  # no word of a language, no accelerator (Sav_e)
-_DEFAULT = re.compile(r"\s*Default\s*:\s*(.*)")
-_CLOSED = re.compile(r'".*(?<!\\)(?:\\\\)*"', re.DOTALL)
-_NEXT_STRING = re.compile(r'(?<!\\)"\s*\n\s*"')
+_DEFAULT = re.compile(r"\s*Default\s*:(.*)")
+_NEXT_STRING = re.compile(r'(?<!\\)"[^\S\n]*\n\s*"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -32,11 +31,18 @@ def _default(comment: str) -> str:
             text = found[1].strip()
             if not text.startswith('"'):
                 return text
+            strings = [text[1:]]
             for further in map(str.strip, lines[number + 1 :]):
-                if _CLOSED.fullmatch(text) and not further.startswith('"'):
+                if _closes(strings[-1]) and not further.startswith('"'):
                     break
-                text += f"\n{further}"
-            joined = " ".join(part.strip() for part in _NEXT_STRING.sub("", text).split("\n"))
-            inside = joined[1:-1] if _CLOSED.fullmatch(joined) else joined[1:]
+                strings.append(further)
+            joined = " ".join(part.strip() for part in _NEXT_STRING.sub("", "\n".join(strings)).split("\n"))
+            inside = joined[:-1] if _closes(joined) else joined
             return _ESCAPED.sub(lambda each: {"n": "\n", "t": "\t"}.get(each[1], each[1]), inside).strip()
     return ""
+
+
+def _closes(line: str) -> bool:
+    """Whether a line ends with a quote that no backslash escapes."""
+    inside = line[:-1]
+    return line.endswith('"') and (len(inside) - len(inside.rstrip("\\"))) % 2 == 0

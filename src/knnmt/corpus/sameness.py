@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import unicodedata
 
-_FINAL_MARK = re.compile(r"\s*(?P<mark>[.!?…:;,]+)\s*$")
+_FINAL_MARKS = ".!?…:;,"
 
 
 def plain(text: str) -> str:
@@ -21,13 +20,13 @@ def loose(text: str) -> str:
 
 def final_mark(text: str) -> str:
     """The punctuation at the end of a text; may be empty."""
-    found = _FINAL_MARK.search(text)
-    return found["mark"] if found else ""
+    text = text.rstrip()
+    return text[len(text.rstrip(_FINAL_MARKS)) :]
 
 
 def without_final_mark(text: str) -> str:
     """The text before its final mark."""
-    return _FINAL_MARK.sub("", text)
+    return text.rstrip().rstrip(_FINAL_MARKS).rstrip() if final_mark(text) else text
 
 
 def sameness_hash(text: str) -> int:

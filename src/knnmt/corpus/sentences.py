@@ -20,16 +20,15 @@ _ABBREVIATIONS = frozenset(
 )
 _CLOSING = "\"'”’“»«›‹)]}"
 _OPENING = "\"'„“‚‘»«›‹([{¿¡"
-_END = re.compile(rf"[.!?…]+[{re.escape(_CLOSING)}]*(?=\s)|[。！？]+[」』）]*|\n")
+_END = re.compile(rf"(?P<mark>(?<![.!?…])[.!?…]++[{re.escape(_CLOSING)}]*+(?=\s)|[。！？]+[」』）]*|\n)\s*")
 _LINE_END = re.compile(
     rf"""
     (?<=[.!?…:;。！？：；]) [{re.escape(_CLOSING)}]* [^\S\n]* \n \s*  # the end of a sentence
     | \n [^\S\n]* \n \s*                                   # an empty line
-    | \n \s* (?=[-*•·–—]\s | \d{{1,3}}[.)]\s)               # what begins with a bullet or a number
+    | \n [^\S\n]* (?=[-*•·–—]\s | \d{{1,3}}[.)]\s)          # what begins with a bullet or a number
     """,
     re.VERBOSE,
 )
-_WORD_BEFORE = re.compile(r"[^\W_]+$")
 _MAX_WORD_CHARACTERS = 40  # how far back a relevant word can begin
 _ROMAN = re.compile(r"[IVXLC]+$")
 
@@ -43,13 +42,11 @@ def split_sentences(text: str) -> list[str]:
     """Pieces of one sentence each, with the white space that follows it; joined, they are `text` again."""
     pieces = []
     start = 0
+    begin = len(text) - len(text.lstrip())
     for match in _END.finditer(text):
-        after = match.end()
-        while after < len(text) and text[after].isspace():
-            after += 1
-        if after < len(text) and text[start:after].strip() and _is_boundary(text, start, match, after):
-            pieces.append(text[start:after])
-            start = after
+        if begin < match.end() < len(text) and _is_boundary(text, start, match):
+            pieces.append(text[start : match.end()])
+            start = match.end()
     return [*pieces, text[start:]] if text[start:] else pieces
 
 
@@ -64,9 +61,9 @@ def split_lines(text: str) -> list[str]:
     return [text[start:end] for start, end in pairwise([0, *ends, len(text)])] if text else []
 
 
-def _is_boundary(text: str, start: int, end: re.Match[str], after: int) -> bool:
-    mark = end.group()
-    if mark == "\n" or "\n" in text[end.end() : after] or mark[0] in "。！？":
+def _is_boundary(text: str, start: int, end: re.Match[str]) -> bool:
+    mark, after = end["mark"], end.end()
+    if "\n" in end.group() or mark[0] in "。！？":
         return True
     while after < len(text) and text[after] in _OPENING:
         after += 1
@@ -75,8 +72,10 @@ def _is_boundary(text: str, start: int, end: re.Match[str], after: int) -> bool:
         return False
     if mark != ".":
         return True
-    match = _WORD_BEFORE.search(text, max(start, end.start() - _MAX_WORD_CHARACTERS), end.start())
-    word = match.group() if match else ""
+    begin = end.start()
+    while begin > max(start, end.start() - _MAX_WORD_CHARACTERS) and text[begin - 1].isalnum():
+        begin -= 1
+    word = text[begin : end.start()]
     if word.isdigit():
         return len(word) > 2  # "am 3. Mai", but "im Jahr 2020. Danach"
     if len(word) == 1 or _ROMAN.fullmatch(word):
@@ -87,7 +86,7 @@ def _is_boundary(text: str, start: int, end: re.Match[str], after: int) -> bool:
 # Where to cut a sentence that is too long, best places first; the last resort is anywhere.
 _CUTS = [
     re.compile(r"(?<=[;:])\s+"),
-    re.compile(r"(?<=,)\s+|\s+(?=[-–—(]\s?)|(?<=\))\s+"),
+    re.compile(r"(?<=[,)])\s+|(?<!\s)\s+(?=[-–—(])"),
     re.compile(r"\s+"),
     re.compile(r""),
 ]

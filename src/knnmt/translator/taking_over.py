@@ -7,7 +7,6 @@ match is a fuzzy one with the text's numbers and placeholders inserted (`repairi
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,6 @@ from knnmt.translator.repairing import repaired
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 
 _STAYS_REPAIRED = 0.98  # of repaired matches, as measured by benchmarks/certainty.py in software text
-_LINES = re.compile(r"\s*\n\s*")
 
 
 def taken_over(
@@ -131,7 +129,7 @@ def _written_for(text: str, mark: str, pair: SegmentPair, held: HeldSources) -> 
     """A pair's target with the lines, the outer white space and the accelerator of a text, which has this mark."""
     target = pair.target.strip()
     if "\n" in pair.source.strip() and "\n" not in text.strip():
-        target = _LINES.sub(" ", target)
+        target = " ".join(filter(None, map(str.strip, target.split("\n"))))
     if held.without_accelerators and plain(pair.source) != plain(text):
         there = accelerators_of(pair.source, target)[1]
         if there is None:

@@ -1,0 +1,69 @@
+"""Every pattern takes time that grows like the text it reads, whatever the text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pattern_paths import repeated_words
+
+
+@pytest.mark.parametrize(
+    ("pattern", "searched"),
+    [
+        (r"a*a*b", False),  # adjacent repeats
+        (r"\s*\n\s*x", False),
+        (r".*x.*y", False),
+        (r"a*b?a*c", False),  # adjacent if what is between them is not there
+        (r"(?:a|a)*b", False),
+        (r"(a*)*b", False),  # nested repeats
+        (r"(?:a?b?)*c", False),
+        (r"(?:\w+\s?)*!", False),
+        (r"(?:\d{1,3})*x", False),
+        (r"\w{0,300}\w{0,300}x", False),
+        (r"a+(?=a*b)", False),
+        (r"(?:a*+b?)*a*c", False),
+        (r"(?i:A*)a*b", False),
+        (rb"\s*\s*x", False),
+        (r"\s+$", True),  # a search begins again inside the run
+        (r"<[^>]*>", True),
+        (r"<!--.*?-->", True),
+        (r"[.!?]++(?=\s)", True),
+        (r"(?=[\w-]*[A-Z])\w", True),
+        (r"(?<!x)\w+:", True),
+        (r"a(?:a*b)?", True),
+        (r"(?m)^\s*#", True),
+    ],
+)
+def test_a_repeat_that_reads_a_text_in_many_ways_is_found(pattern: str | bytes, searched: bool) -> None:
+    assert repeated_words(re.compile(pattern), searched)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "searched"),
+    [
+        (r"\s+$", False),
+        (r"a*+a*b", False),
+        (r"(?>a*)a*b", False),
+        (r"(?:[^\\]|\\.)*+\\", False),
+        (r"\s*x\s*y", False),
+        (r"(?:\d{3})*x", False),
+        (r'"(?:[^"\\]|\\.)*"', False),
+        (r"(?:ab|c)*d", False),
+        (r"\w+(?:-\w+)*", True),
+        (r"\s+", True),
+        (r"<[^<>]*>", True),
+        (r"<[^>]*+>?", True),
+        (r"<!--.*?(?:-->|\Z)(?s:)", False),
+        (r"(?s)<!--.*?(?:-->|\Z)", True),
+        (r"(?<!\s)\s+$", True),
+        (r"(?<![.!?])[.!?]++(?=\s)", True),
+        (r"\b\w+:", True),
+        (r"\A\s*#", True),
+        (r"(?m)^[ \t]*#", True),
+        (r"xa*y", True),
+    ],
+)
+def test_a_linear_pattern_is_not_refused(pattern: str, searched: bool) -> None:
+    assert not repeated_words(re.compile(pattern), searched)
