@@ -16,7 +16,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = Path(__file__).parent / "src" / "knnmt" / "native"
+PACKAGE = Path(__file__).parent / "src" / "knnmt"
+NATIVE, GUARD = PACKAGE / "native", PACKAGE / "datastore"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-pthread", "-w"]
 BUILDS = {
     "x86_64": {
@@ -35,24 +36,24 @@ def compile_for_this_machine() -> list[Path]:
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if platform.system() != "Linux" or shutil.which(compiler[0]) is None or not os.access(NATIVE, os.W_OK):
         return []
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(NATIVE.glob("*.[ch]*")))).hexdigest()
-    builds = BUILDS.get(platform.machine(), {})
+    kinds = [(NATIVE / f"knnmt-{name}.so", flags) for name, flags in BUILDS.get(platform.machine(), {}).items()]
     with ThreadPoolExecutor(os.cpu_count()) as workers:
-        made = workers.map(lambda name: _made(name, builds[name], compiler, digest), builds)
+        made = workers.map(lambda kind: _made(*kind, compiler), [*kinds, (GUARD / "knnmt-guard.so", [])])
         return [target for target in made if target is not None]
 
 
-def _made(name: str, flags: list[str], compiler: list[str], digest: str) -> Path | None:
+def _made(target: Path, flags: list[str], compiler: list[str]) -> Path | None:
     """One of the libraries, or None. One that is there already and made in this way of these sources is kept."""
-    target = NATIVE / f"knnmt-{name}.so"
+    place = target.parent
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(place.glob("*.[ch]*")))).hexdigest()
     newer = target.exists() and target.stat().st_mtime > Path(__file__).stat().st_mtime
     if newer and digest.encode() in target.read_bytes():
         return target
-    with tempfile.TemporaryDirectory(dir=NATIVE) as place:
-        linked = Path(place) / target.name
+    with tempfile.TemporaryDirectory(dir=place) as scratch:
+        linked = Path(scratch) / target.name
         options = [*FLAGS, *flags, f'-DKNNMT_SOURCE="{digest}"']
-        sources = sorted(NATIVE.glob("*.cpp"))
-        objects = [str(Path(place) / f"{source.stem}.o") for source in sources]
+        sources = sorted(place.glob("*.cpp"))
+        objects = [str(Path(scratch) / f"{source.stem}.o") for source in sources]
         compiling = zip(sources, objects, strict=True)
         steps = [
             *([*compiler, *options, "-c", str(source), "-o", compiled] for source, compiled in compiling),

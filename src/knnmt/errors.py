@@ -16,6 +16,7 @@
     │   ├── DatastoreVersionError   written in a format newer than this version reads
     │   ├── DatastoreMismatchError  built with another model or tokenizer
     │   ├── DatastoreDamagedError   a file is missing, cut off, altered, or inconsistent
+    │   │   └── DatastoreChangedError   another program changed a file while the store was open
     │   ├── DatastoreLockedError    another process is writing to it
     │   └── StorageError            the disk is full or not writable
     ├── NoTranslationError      a text has no possible translation
@@ -111,6 +112,10 @@ class DatastoreMismatchError(DatastoreError):
 
 class DatastoreDamagedError(DatastoreError):
     """A file of the datastore is missing, cut off, altered, or inconsistent with another."""
+
+
+class DatastoreChangedError(DatastoreDamagedError):
+    """Another program changed a file of the datastore while it was open."""
 
 
 class DatastoreLockedError(DatastoreError):

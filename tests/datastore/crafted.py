@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from knnmt.datastore.arrays import Array, arrays_in, map_file, write_arrays
+from knnmt.datastore.arrays import Array, arrays_in, write_arrays
 from knnmt.datastore.manifest import checksum
 
 Change = Callable[[Array], Array]
@@ -29,7 +29,7 @@ def segment_file(store: Path) -> Path:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    return {name: np.array(array) for name, array in arrays_in(map_file(path), path).items()}
+    return {name: np.array(array) for name, array in arrays_in(path.read_bytes(), path).items()}
 
 
 def alter_arrays(store: Path, **changes: Change | None) -> None:

@@ -139,6 +139,7 @@ def train_combiner(
         trained = train(memory.opened, training, validation, retrieval, fading, config, _say)
         _report(trained, reported)
         if save:
+            memory.opened.datastore.require_unchanged()
             trained.combiner.write(opened.path)
             used = command("translate", *([] if model is None else ["-m", model]), "-d", store, "--combiner", method)
             typer.echo(f"saved       {file}; {used} uses it")

@@ -138,6 +138,7 @@ def train_gate(
                 f"kept        {opened.path / FILE} unchanged, because it loses less; remove it to replace it anyway"
             )
         elif save:
+            memory.opened.datastore.require_unchanged()
             trained.gate.write(opened.path)
             used = command("translate", *([] if model is None else ["-m", model]), "-d", store, "--gate", 0.5)
             typer.echo(f"saved       {opened.path / FILE}; {used} uses it")

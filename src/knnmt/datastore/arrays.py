@@ -12,6 +12,7 @@ import json
 import math
 import mmap
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -21,9 +22,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knnmt.datastore.guarded_file import GuardedFile
 from knnmt.datastore.manifest import StoredFile
 from knnmt.datastore.publication import publish_file
-from knnmt.errors import DatastoreDamagedError
+from knnmt.errors import DatastoreDamagedError, quoted
 from knnmt.records import as_type, parse_json, shown
 from knnmt.regular_files import open_regular
 
@@ -73,27 +75,30 @@ def write_stored(directory: Path, name: str, arrays: Mapping[str, Array]) -> Sto
 Buffer = mmap.mmap | bytes
 
 
-def map_stored(directory: Path, stored: StoredFile) -> Buffer:
-    """A file of a store as `map_file` returns it; refused unless it has the size that the manifest gives."""
-    return map_file(directory / stored.file, stored.bytes)
+def map_stored(directory: Path, stored: StoredFile, guarded: bool) -> Buffer:
+    """The bytes of a store's file, in a memory map that outlives the file's name.
 
+    A small file is read instead: each map costs a file descriptor, and a store in use has many small segments. So is
+    one that should be `guarded` where `guard.cpp` is not compiled; Windows lets nobody cut a file that is mapped.
 
-def map_file(path: Path, size: int | None = None) -> Buffer:
-    """A file's bytes, in a memory map that outlives the file's name.
-
-    A small file is read instead: each map costs a file descriptor, and a store in use has many small segments.
+    guarded: the process lives if another program cuts the file; the caller asks for changes (`guarded_file`)
     """
+    path = directory / stored.file
     try:
         with open_regular(path) as file:
             found = os.fstat(file.fileno()).st_size
-            if size is not None and found != size:
+            if found != stored.bytes:
                 raise DatastoreDamagedError(
-                    f"{path}: expected {size:,} bytes, found {found:,}. Restore the file, or build the store again."
+                    f"{path}: expected {stored.bytes:,} bytes, found {found:,}. Restore the file, or build the store "
+                    f"again; `knnmt verify {quoted(directory.parent)}` lists all problems."
                 )
             if found < _READ_WHOLE_BYTES:
                 return file.read(_READ_WHOLE_BYTES)
             _allow_many_files()
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if not guarded or sys.platform == "win32":
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = GuardedFile.map(file.fileno(), path)
+            return file.read() if mapped is None else mapped
     except OSError as error:
         advice = "Restore it, or build the store again."
         if error.errno in (errno.EMFILE, errno.ENOMEM):

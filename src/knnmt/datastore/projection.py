@@ -24,9 +24,9 @@ class StoredProjection:
     arrays: dict[str, Array]
 
     @classmethod
-    def open(cls, directory: Path, stored: StoredFile, dim: int) -> StoredProjection:
+    def open(cls, directory: Path, stored: StoredFile, dim: int, guarded: bool = False) -> StoredProjection:
         """Map the file and check its size and the types and shapes of its arrays; no array is read."""
-        content = map_stored(directory, stored)
+        content = map_stored(directory, stored, guarded)
         path = directory / stored.file
         arrays = arrays_in(content, path)
         shapes = ((None,), (None, dim), (dim,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -13,6 +14,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.changing import Selection, chosen_units
+from knnmt.datastore.guarded_file import GuardedFile, changed_file, require_unchanged
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, read_manifest
 from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.publication import require_directory
@@ -48,24 +50,36 @@ class _Generation(NamedTuple):
     segments: list[Segment]
     projection: StoredProjection | None
     first_entry: Array
+    guarded: list[GuardedFile]
 
 
 class ReadableStore:
     """A datastore on disk, open at one generation.
 
     Threads may read from one object while another refreshes it: each call sees one generation.
+
+    guarded: the process lives if another program cuts a file of the open store (`reading`)
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None = None
+        self,
+        path: Path,
+        manifest: Manifest,
+        segments: list[Segment],
+        projection: StoredProjection | None = None,
+        guarded: bool = False,
     ) -> None:
         self.path = path
+        self._guarded = guarded
         self._read: tuple[int, ...] | None = None  # identifies the file that the manifest was read from, if known
         self._show(manifest, segments, projection)
 
     def _show(self, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None) -> None:
         first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
-        self._shown = _Generation(manifest, segments, projection, first_entry)
+        contents = [content for segment in segments for _, content in segment.files]
+        contents += [] if projection is None else [projection.content]
+        guarded = [content for content in contents if isinstance(content, GuardedFile)]
+        self._shown = _Generation(manifest, segments, projection, first_entry, guarded)
 
     @property
     def manifest(self) -> Manifest:
@@ -88,17 +102,22 @@ class ReadableStore:
 
     def pinned(self) -> Self:
         """A separate object that stays at this generation, whatever happens to this one."""
-        manifest, segments, projection, _ = self._shown
-        return type(self)(self.path, manifest, segments, projection)
+        manifest, segments, projection, *_ = self._shown
+        return type(self)(self.path, manifest, segments, projection, self._guarded)
 
     # Opening ----------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Self:
-        """Open a store. Raise an error if it was built with another engine; with `verify`, check every byte."""
+    def open(
+        cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False, guarded: bool = False
+    ) -> Self:
+        """Open a store. Raise an error if it was built with another engine; with `verify`, check every byte.
+
+        guarded: the process lives if another program cuts a file of the open store; use what you read after `reading`
+        """
         path = Path(path)
-        manifest, segments, projection = _open_newest(path, {})
-        store = cls(path, manifest, segments, projection)
+        manifest, segments, projection = _open_newest(path, {}, guarded)
+        store = cls(path, manifest, segments, projection, guarded)
         if engine is not None:
             store.require_engine(engine)
         problems = list(store.verify()) if verify else []
@@ -113,7 +132,7 @@ class ReadableStore:
         found = identity(self.path / MANIFEST)  # before it is read: the next call sees later changes
         if found is not None and found == self._read:
             return False
-        manifest, segments, projection = _open_newest(self.path, self._known())
+        manifest, segments, projection = _open_newest(self.path, self._known(), self._guarded)
         newer = manifest.generation != self.manifest.generation
         made_for = _made_for(self.manifest, self.projection)
         if _made_for(manifest, projection) != made_for:
@@ -128,6 +147,28 @@ class ReadableStore:
     def _known(self) -> dict[SegmentRecord, Segment]:
         return {segment.record: segment for segment in self.segments}
 
+    @property
+    def changed(self) -> bool:
+        """Whether another program changed a file of the open store, so that it has to be opened again."""
+        return changed_file(self._shown.guarded) is not None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise `DatastoreChangedError` at the end of the block if another program changed a file of the open store.
+
+        What was read may then be wrong. The error also takes the place of others. Only guarded stores are checked.
+        """
+        try:
+            yield
+        except Exception:
+            self.require_unchanged()
+            raise
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Raise `DatastoreChangedError` if another program changed a file of the open store."""
+        require_unchanged(self._shown.guarded, self.path)
+
     def require_engine(self, engine: Engine[State]) -> None:
         """Raise an error if the store was built with another model, or if keys and values do not fit the model."""
         self.manifest.require_engine(self.path, engine)
@@ -140,7 +181,7 @@ class ReadableStore:
 
     def verify(self) -> Iterator[str]:
         """The problems of the store, one line each, from checks of every checksum and all relations between arrays."""
-        manifest, segments, projection, _ = self._shown
+        manifest, segments, projection, *_ = self._shown
         yield from problems_of(manifest, segments, projection)
         try:
             read_settings(self.path)
@@ -161,7 +202,7 @@ class ReadableStore:
 
     def locate(self, entry: int) -> tuple[Segment, int]:
         """The segment of an entry id, and the entry's place in it."""
-        _, segments, _, first_entry = self._shown
+        segments, first_entry = self._shown.segments, self._shown.first_entry
         count = int(first_entry[-1])
         if not 0 <= entry < count:
             has = f"entries 0 to {count - 1}" if count else "none"
@@ -231,7 +272,7 @@ def identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _open_newest(
-    path: Path, known: dict[SegmentRecord, Segment]
+    path: Path, known: dict[SegmentRecord, Segment], guarded: bool
 ) -> tuple[Manifest, list[Segment], StoredProjection | None]:
     """The newest manifest with its files opened. If files vanish meanwhile, there is a newer manifest."""
     directory = path / SEGMENTS
@@ -239,9 +280,11 @@ def _open_newest(
         manifest = read_manifest(path)
         require_directory(directory)
         try:
-            segments = opened(directory, manifest, known)
+            segments = opened(directory, manifest, known, guarded)
             projection = (
-                StoredProjection.open(directory, manifest.projection, manifest.dim) if manifest.projection else None
+                StoredProjection.open(directory, manifest.projection, manifest.dim, guarded)
+                if manifest.projection
+                else None
             )
             return manifest, segments, projection
         except DatastoreDamagedError:
@@ -249,9 +292,9 @@ def _open_newest(
                 raise
 
 
-def opened(directory: Path, manifest: Manifest, known: dict[SegmentRecord, Segment]) -> list[Segment]:
+def opened(directory: Path, manifest: Manifest, known: dict[SegmentRecord, Segment], guarded: bool) -> list[Segment]:
     """The segments of a manifest; known ones are not opened again."""
-    return [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
+    return [known.get(record) or Segment.open(directory, record, manifest, guarded) for record in manifest.segments]
 
 
 def _made_for(manifest: Manifest, projection: StoredProjection | None) -> tuple[str, str, int, int]:

@@ -137,17 +137,19 @@ class Segment:
     vocabulary: int
 
     @classmethod
-    def open(cls, directory: Path, record: SegmentRecord, manifest: Manifest) -> Segment:
+    def open(cls, directory: Path, record: SegmentRecord, manifest: Manifest, guarded: bool = False) -> Segment:
         """Map the segment's files and check their sizes and the types and shapes of their arrays; no array is read.
+
+        guarded: as in `map_stored`
 
         The content of an array is checked when it is used; `knnmt.datastore.verification` checks all of it.
         """
         path = directory / record.stored.file
-        content = map_stored(directory, record.stored)
+        content = map_stored(directory, record.stored, guarded)
         found = arrays_in(content, path)
         files = [(record.stored, content)]
         if (more := record.supplement) is not None:
-            files.append((more, map_stored(directory, more)))
+            files.append((more, map_stored(directory, more, guarded)))
             found = {**arrays_in(files[-1][1], directory / more.file), **found}
         groups = {group for group, names in _GROUPS.items() if any(name in found for name in names)}
         groups |= {"states"} if manifest.for_fast else set()
@@ -162,7 +164,7 @@ class Segment:
         if record.removed is None:
             return cls(record, arrays, np.empty(0, np.int32), tuple(files), path, manifest.vocabulary)
         stored = record.removed.stored
-        also = map_stored(directory, stored)
+        also = map_stored(directory, stored, guarded)
         removed = arrays_in(also, directory / stored.file)
         require_arrays(directory / stored.file, removed, {"removed": ("int32", (record.removed.sentences,))})
         files.append((stored, also))

@@ -118,7 +118,8 @@ class Datastore(ReadableStore):
                     )
             name = segment.record.stored.file.partition("-")[2].removesuffix(".safetensors")
             added = iter([(name, without_removed(segment))])
-            after = write_change(self.path, before, self.segments, {}, added, no_progress)
+            with other.reading():
+                after = write_change(self.path, before, self.segments, {}, added, no_progress)
             self._publish(after)
         return Change(after.sentences - before.sentences, after.entries - before.entries)
 
@@ -223,10 +224,11 @@ class Datastore(ReadableStore):
 
     def _publish(self, manifest: Manifest) -> None:
         """Publish a state and show it. It is not read again, because reading a large manifest takes long."""
+        self.require_unchanged()
         manifest.write(self.path)
         self._read = identity(self.path / MANIFEST)  # nobody else writes while we hold the lock
         directory = self.path / SEGMENTS
-        self._show(manifest, opened(directory, manifest, self._known()), self.projection)
+        self._show(manifest, opened(directory, manifest, self._known(), self._guarded), self.projection)
 
 
 def _gone(manifest: Manifest) -> tuple[int, int]:

@@ -83,6 +83,7 @@ def measure_gain(
             translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total), way=config.way
         ).positions()
     losses = positions.loss(None), positions.loss(config)
+    memory.opened.datastore.require_unchanged()
     known = len(pairs) - len(new)
     if not some:
         return Gain(len(new), known, *losses), None

@@ -333,6 +333,7 @@ class StoreTuning:
         """Save the profiles with the store. Profiles of an earlier tuning without a successor are removed. Earlier
         settings that are no worse stay the default.
         """
+        self._memory.opened.datastore.require_unchanged()
         names = self._config.names
         profiles: dict[str, Profile | None] = dict.fromkeys(names)
         main = next(iter(found.profiles))

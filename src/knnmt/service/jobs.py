@@ -283,14 +283,15 @@ class Jobs:
 
         None of their pairs was in the domain when they were built.
         """
-        made = Datastore.open(self._records.store(job))
+        made = Datastore.open(self._records.store(job), guarded=True)
         path = self._domains.of(job.domain).required_store()
-        held = self._translator.memories.open(path).opened
         writer = self._writers.of(path)
         for place, segment in enumerate(made.segments):
-            _, pair = next(segment.units())
-            held.refresh()
-            if pair not in held.sources.pairs_of(pair.source):
+            with made.reading():
+                _, pair = next(segment.units())
+            with self._translator.memories.using(path) as memory:
+                held = pair in memory.opened.sources.pairs_of(pair.source)
+            if not held:
                 writer.do(lambda store, place=place: store.take_over(made, place)).result()  # type: ignore[misc]
 
     def _run(self, job: Job, kind: Literal["build", "index"]) -> bool:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from knnmt.errors import (
+    DatastoreDamagedError,
     DatastoreExistsError,
     DatastoreLockedError,
     InputError,
@@ -53,6 +54,9 @@ def problem_of(error: KnnmtError) -> Problem:
         return Problem(422, "invalid_request", str(error))
     if isinstance(error, DatastoreLockedError):
         return Problem(503, "locked", "another process is changing the domain's store", retry_after=2)
+    if isinstance(error, DatastoreDamagedError):
+        _log.error("%s", error)
+        return Problem(503, "damaged", str(error))
     if isinstance(error, DatastoreExistsError):
         return Problem(409, "exists", "a domain of that name already exists")
     _log.error("%s: %s", type(error).__name__, error)

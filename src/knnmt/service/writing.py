@@ -123,8 +123,8 @@ class StoreWriter:
                 )
 
     def _opened(self) -> Datastore:
-        if self._store is None:
-            self._store = Datastore.open(self._path, self._translator.engine)
+        if self._store is None or self._store.changed:
+            self._store = Datastore.open(self._path, self._translator.engine, guarded=True)
         return self._store
 
     def _submit(self, change: _Change) -> Future[Written]:
@@ -175,15 +175,16 @@ class StoreWriter:
         store, engine, first = self._opened(), self._translator.engine, group[0]
         pairs = [pair for change in group for pair in change.pairs]
         replacements: Sequence[Replacement] = ()
-        if first.other is not None:
-            change = first.other(store)
-        elif first.chosen is not None:
-            change = store.remove(first.chosen)
-        elif first.kind == "replace":
-            corrected = correct(store, pairs, engine)
-            change, replacements = corrected.change, corrected.replacements
-        else:
-            change = store.add(pairs, engine)
+        with store.reading():
+            if first.other is not None:
+                change = first.other(store)
+            elif first.chosen is not None:
+                change = store.remove(first.chosen)
+            elif first.kind == "replace":
+                corrected = correct(store, pairs, engine)
+                change, replacements = corrected.change, corrected.replacements
+            else:
+                change = store.add(pairs, engine)
         self._translator.memories.refresh([self._path])
         manifest = store.manifest
         return Written(manifest.generation, manifest.live_sentences, change.removed_sentences, tuple(replacements))

@@ -143,7 +143,8 @@ class Asking:
             return None  # memories do not say where codes belong in their targets
         opened = memory.retrieval.store
         language = opened.datastore.manifest.target_language
-        found = taken_over(self.matching, text, context, opened.sources, memory.matcher, language, syntax)
+        with opened.datastore.reading():
+            found = taken_over(self.matching, text, context, opened.sources, memory.matcher, language, syntax)
         return found if found is None or marked is None else replace(found, marked=(found.text,))
 
     def _opened(

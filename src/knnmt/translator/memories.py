@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -204,17 +205,35 @@ class Memories:
         """Open a store, or find it open; its settings are read again if they changed."""
         path = _place(datastore)
         with self._changing:
+            self._close_changed(path)
             memory = self._open.pop(path, None)
             if memory is None:
-                store = Datastore.open(path, self._engine)
-                opened = self._opened(store)
-                changed = settings_changed(path)
-                estimates = Estimates(opened, self._engine)
-                known = Profiles.of(path), _certainty_of(path)
-                memory = Memory(opened, estimates, *known, SourceMatcher(store), changed)
+                store = Datastore.open(path, self._engine, guarded=True)
+                with store.reading():
+                    opened = self._opened(store)
+                    changed = settings_changed(path)
+                    estimates = Estimates(opened, self._engine)
+                    known = Profiles.of(path), _certainty_of(path)
+                    memory = Memory(opened, estimates, *known, SourceMatcher(store), changed)
             self._open[path] = memory
             self._read_settings(memory)  # a call may name a profile that was made since
             return memory
+
+    def _close_changed(self, path: Path) -> None:
+        """Close a store if another program changed its files, so that it is opened anew."""
+        if path in self._open and self._open[path].opened.datastore.changed:
+            self.close(path)
+
+    @contextmanager
+    def using(self, datastore: Store) -> Iterator[Memory]:
+        """The newest state of a store, for questions to it. The block must end before their answers are used.
+
+        At its end, `DatastoreChangedError` is raised if another program changed the store's files.
+        """
+        self.refresh([datastore])
+        memory = self.open(datastore)
+        with memory.opened.datastore.reading():
+            yield memory
 
     def _opened(self, store: Datastore) -> OpenStore:
         device, tokenizer = self._engine.device, self._engine.tokenizer
@@ -242,7 +261,9 @@ class Memories:
         places = {_place(each) for each in datastores}
         with self._changing:
             for path in self._open.keys() & places:
-                self._refresh(self._open[path])
+                self._close_changed(path)
+                if path in self._open:
+                    self._refresh(self._open[path])
             self._close_some(places)
 
     def _close_some(self, needed: set[Path]) -> None:

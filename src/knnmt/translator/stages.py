@@ -6,6 +6,7 @@ With a datastore, every step of the search mixes the model's distribution with t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import tee
 from typing import Any
@@ -99,7 +100,9 @@ class Stages:
         decoded = self.decoded(([jobs[i] for i in batch] for batch in batches), call)
         for batch in [[], *batches]:  # texts without words need none
             if batch:
-                for index, each in zip(batch, next(decoded), strict=True):
+                with _reading(jobs[index].retrieval for index in batch):
+                    parts = next(decoded)
+                for index, each in zip(batch, parts, strict=True):
                     found[index] = each
             call.progress(turns.decoded(batch))
             for number, mine in turns.come():
@@ -111,7 +114,7 @@ class Stages:
 
     def cut(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> list[OpenText]:
         """Cut texts in the engine's languages into segments. `whole`: as in `OpenText`"""
-        with timing.stage("text"):
+        with timing.stage("text"), _reading(each.retrieval for each in texts):
             layouts = [self._layout(each, call) for each in texts]
             segmented, sources, cautions = fitted(
                 [self._segments(*each, call, whole) for each in zip(texts, layouts, strict=True)],
@@ -147,6 +150,12 @@ class Stages:
         found: is called with the numbers of segments that are done before others
         growing: is called with the progress of the others
         """
+        with _reading(job.retrieval for job in jobs):
+            return self._decoded_at_once(jobs, call, found, growing)
+
+    def _decoded_at_once(
+        self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
         record = call.evidence or call.steps  # steps are made from all records, at the end
         sources = [job.source for job in jobs]
         batch = _retrieval_of([job.retrieval for job in jobs], sources, call.statistics, record)
@@ -181,9 +190,10 @@ class Stages:
     def finished(self, text: OpenText, found: Sequence[list[Part]], call: Call) -> Translation | None:
         """The translation of a text whose segments are decoded; None if it must be cut again, and not as a whole."""
         segments = [job.segment for job in text.jobs]
-        if text.whole and self._loses_lines(segments, found, call):
-            return None
-        return self._translation(text.asked, text.layout, segments, found, text.cautions, call)
+        with _reading([text.asked.retrieval]):
+            if text.whole and self._loses_lines(segments, found, call):
+                return None
+            return self._translation(text.asked, text.layout, segments, found, text.cautions, call)
 
     def _layout(self, text: AskedText, call: Call) -> Layout | None:
         """The layout of a guarded text; None for others."""
@@ -298,6 +308,16 @@ class Stages:
             told = _left_out(snapshot)
             parts.append([Part(*each, coverage, cautions=told) for each in zip(found, evidence, steps, strict=True)])
         return parts
+
+
+@contextmanager
+def _reading(retrievals: Iterable[Retrieval | None]) -> Iterator[None]:
+    """Raise an error at the end of the block if another program changed a file of a store that texts retrieve from."""
+    stores = {id(each.store): each.store.datastore for each in retrievals if each is not None}
+    with ExitStack() as reading:
+        for store in stores.values():
+            reading.enter_context(store.reading())
+        yield
 
 
 def _retrieval_of(

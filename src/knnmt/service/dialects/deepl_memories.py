@@ -121,7 +121,7 @@ async def segments(
     first = int(page_cursor or 0)
 
     def page() -> dict[str, Any]:
-        store = Datastore.open(domain.required_store())
+        store = Datastore.open(domain.required_store(), guarded=True)
         languages, count = store.manifest.target_language, store.manifest.live_sentences
         units = enumerate(store.units())
         wanted = (
@@ -129,7 +129,8 @@ async def segments(
             for number, pair in units
             if number >= first and _has(pair, filter_text, filter_case_sensitive)
         )
-        found = list(islice(wanted, page_size + 1))
+        with store.reading():
+            found = list(islice(wanted, page_size + 1))
         told: dict[str, Any] = {
             "segments": [
                 {
@@ -298,7 +299,9 @@ async def download(token: InPath, service: TheService) -> Response:
 
     def written() -> Path:
         place = service.scratch.file(".tmx")
-        Datastore.open(domain.required_store()).export(place)
+        store = Datastore.open(domain.required_store(), guarded=True)
+        with store.reading():
+            store.export(place)
         return place
 
     place = await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(written)))

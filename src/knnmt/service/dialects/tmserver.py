@@ -56,9 +56,8 @@ async def matches(
     require_texts([text], service.config.limits)
 
     def found() -> list[dict[str, Any]]:
-        memories = service.translator.memories
-        memories.refresh([store])
-        near = memories.open(store).matcher.matches(text, _MIN_SCORE, _MAX_MATCHES)
+        with service.translator.memories.using(store) as memory:
+            near = memory.matcher.matches(text, _MIN_SCORE, _MAX_MATCHES)
         return [{"source": each.source, "target": each.target, "quality": each.score} for each in near]
 
     return JSONResponse(await service.until(asyncio.ensure_future(asyncio.to_thread(found)), None))

@@ -45,10 +45,9 @@ async def search(
     unwanted = Event()  # cancelling the waiting task does not end a thread
 
     def found() -> list[SegmentPair]:
-        memories = service.translator.memories
-        memories.refresh([store])
-        segments = memories.open(store).opened.datastore.segments
-        return concordance(segments, wanted, limit, proceed=lambda: not unwanted.is_set())
+        with service.translator.memories.using(store) as memory:
+            segments = memory.opened.datastore.segments
+            return concordance(segments, wanted, limit, proceed=lambda: not unwanted.is_set())
 
     searching: Future[list[SegmentPair]] = service.searches.submit(found)
     try:

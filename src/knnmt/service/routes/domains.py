@@ -94,9 +94,8 @@ async def held(
     store = service.domains.of(domain).required_store()
 
     def found() -> list[SegmentPair]:
-        memories = service.translator.memories
-        memories.refresh([store])
-        return memories.open(store).opened.sources.pairs_of(source)
+        with service.translator.memories.using(store) as memory:
+            return memory.opened.sources.pairs_of(source)
 
     pairs = await asyncio.to_thread(found)
     return JSONResponse({"domain": domain, "segments": [asdict(pair) for pair in pairs]})

@@ -91,11 +91,10 @@ async def match(asked: MatchAsked, request: Request, service: TheService, caller
     require_texts(asked.texts, service.config.limits)
 
     def found() -> list[list[dict[str, Any]]]:
-        memories, store = service.translator.memories, domain.required_store()
-        memories.refresh([store])
-        matcher = memories.open(store).matcher
         wanted = takewhile(lambda _text: not unwanted.is_set(), asked.texts)
-        return [[asdict(each) for each in matcher.matches(text, asked.at_least, asked.limit)] for text in wanted]
+        with service.translator.memories.using(domain.required_store()) as memory:
+            matches = memory.matcher.matches
+            return [[asdict(each) for each in matches(text, asked.at_least, asked.limit)] for text in wanted]
 
     unwanted = Event()  # cancelling the waiting task does not end a thread
     looking = service.until(asyncio.ensure_future(asyncio.to_thread(found)), asked.timeout_seconds)
