@@ -67,6 +67,7 @@ class Automaton:
         self._word = self._sets[0]
         self.edges: dict[int, _Ends] = {}
         self.atomic: list[frozenset[int]] = []
+        self._known_ways: dict[tuple[int, str, frozenset[int]], dict[str, list[int]]] = {}
         whole = self._sequence(tree, pattern.flags)
         self.edges[_BEFORE] = whole.first
         self._merge_characters()
@@ -236,9 +237,12 @@ class Automaton:
         return None
 
     def _ways(self, position: int, before: str, within: frozenset[int]) -> dict[str, list[int]]:
-        ways: dict[str, list[int]] = {}
+        key = position, before, within
+        if key in self._known_ways:
+            return self._known_ways[key]
+        ways: dict[str, list[int]] = self._known_ways.setdefault(key, {})
         if position == _BEFORE and _BEFORE in within:
-            ways = {each: [_BEFORE] for each in self.alphabet}
+            ways.update({each: [_BEFORE] for each in self.alphabet})
         for following, read in self.steps(position, before):
             if following in within:
                 ways.setdefault(read, []).append(following)

@@ -39,8 +39,8 @@ _SIGNS = "%‰€$£¥₹₽₩¢"
 _AFTER = rf"[{_SIGNS}](?![%({{])|\s[{_SIGNS}](?![%$\w({{])"  # "5 €" and "50%ige", not "5 %s"
 _COMPILED = 256  # syntaxes whose expressions are remembered
 _TRAILING = ".,;:!?…"
-_GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:([.,'’\u00a0\u202f])\d{3})(?:\1\d{3})*(?!\d)")
-_RUN = re.compile(r"\d+")
+_THOUSANDS = frozenset(".,'’\u00a0\u202f")
+_BETWEEN_DIGITS = re.compile(r"(\D+)")
 
 
 def find(text: str, also: Collection[str] = (), syntax: PlaceholderSyntax = PLAIN) -> list[Found]:
@@ -119,7 +119,16 @@ def _without_punctuation(found: str) -> str:
 
 def runs(number: str) -> list[str]:
     """The runs of digits of a number, whatever separates its thousands."""
-    return _RUN.findall(_GROUPED.sub(lambda grouped: re.sub(r"\D", "", grouped.group()), number))
+    first, *others = _BETWEEN_DIGITS.split(number)
+    found, separator = [[first]], ""
+    for mark, digits in zip(others[::2], others[1::2], strict=True):
+        begins = len(found[-1]) == 1 and 0 < len(found[-1][0]) <= 3 and mark in _THOUSANDS
+        if len(digits) == 3 and (begins or (len(found[-1]) > 1 and mark == separator)):
+            found[-1].append(digits)
+            separator = mark
+        else:
+            found.append([digits])
+    return list(filter(None, map("".join, found)))
 
 
 def writings(number: str) -> list[str]:

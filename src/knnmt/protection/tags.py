@@ -40,26 +40,11 @@ _HALVES |= {"sc": Role.OPENING, "ec": Role.CLOSING}
 _EXCHANGE = _WHOLE | _HALVES.keys() | {"g", "x", "mrk", "pc", "hi", "cp"}
 
 
-def _named(number: int, value: str) -> str:
-    """The pattern of what is inside a tag. number: for the names of its groups; value: the pattern of a value"""
-    attributes = rf"(?:\s+[\w:.-]+(?:\s*=\s*(?:{value}))?)*"
-    name = rf"(?P<slash{number}>/?)(?P<name{number}>[A-Za-z][\w:.-]*)"
-    return rf"{name}(?P<attributes{number}>{attributes})\s*(?P<self{number}>/?)"
-
-
-# A value contains no beginning of a tag, so that every tag is read once, however many begin and do not end.
-_VALUE = r"""\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`/]+"""
-_ESCAPED_VALUE = r"""\"(?:[^\"<>&]++|&(?!lt;))*\"|'(?:[^'<>&]++|&(?!lt;))*'|(?:[^\s\"'<>=`/&]++|&(?!lt;))+"""
-_TAG = re.compile(
-    "|".join(
-        [
-            r"(?P<comment><!--|<!(?i:doctype)\b[^<>]*>|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>)",
-            f"<{_named(1, _VALUE)}>",
-            f"&lt;{_named(2, _ESCAPED_VALUE)}&gt;",
-        ]
-    ),
-    re.DOTALL,
-)
+_ATTRIBUTES = r"""(?:\s+[\w:.-]+(?:\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'<>=`/]+))?)*"""
+_INSIDE = rf"(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<attributes>{_ATTRIBUTES})\s*(?P<self>/?)"
+_BEGIN = re.compile(r"<|&lt;|\]\]>")
+_WHOLE_TAG = re.compile(rf"<!--|<!(?i:doctype)\b[^<>]*>|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>|<{_INSIDE}>")
+_ESCAPED_TAG = re.compile(f"&lt;{_INSIDE}&gt;")
 _COMMENT = "<!--"
 _AFTER_NAME = re.compile(r"[-+\d.]*+[diouxXeEfgGscpaAbB](?!\w)")  # of a named argument of Ruby, such as %<title>s
 _CLOSING = re.compile(r"(</|&lt;/)([A-Za-z][\w:.-]*+)\s*+(?:>|&gt;)")
@@ -122,27 +107,28 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
     for closing in _CLOSING.finditer(text):
         closings.setdefault((closing[1], closing[2].lower()), []).append(closing.span())
     last_comment = text.rfind("-->")
-    while match := _TAG.search(text, place):
+    for match in _matches(text):
         start, end = match.span()
+        if start < place:
+            continue
         place = end
         if text[start - 1 : start] == "%" and _AFTER_NAME.match(text, end):
             continue
-        if match["comment"]:
+        if not match["name"]:
             if match.group() == _COMMENT:
                 if last_comment < end:
                     continue
                 place = end = text.index("-->", end) + len("-->")
             yield _Tag(start, end, text[start:end], Role.ALONE, ("", ""), sure=True)
             continue
-        way = "1" if match["name1"] else "2"
-        name, attributes = match[f"name{way}"].lower(), match[f"attributes{way}"]
-        closes, alone = bool(match[f"slash{way}"]), bool(match[f"self{way}"])
+        name, attributes = match["name"].lower(), match["attributes"]
+        closes, alone = bool(match["slash"]), bool(match["self"])
         shown = ""
         sure = mode == "xml" or alone or name in (_HTML if mode == "html" else _HTML | _EXCHANGE)
         if not closes and not alone:
             # The content of such an element is code. If any element is empty, its two tags are one code.
             is_whole = name in whole_elements or _STAYS.search(attributes) is not None
-            same = closings.get(("</" if way == "1" else "&lt;/", name), [])
+            same = closings.get(("</" if match[0][0] == "<" else "&lt;/", name), [])
             following = bisect_left(same, (end, end))
             if following < len(same) and (is_whole or same[following][0] == end):
                 inner = text[end : same[following][0]]
@@ -155,6 +141,19 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
             named = next((found[1] for key_of in _KEYS if (found := key_of.search(attributes))), "")
             role, key = _HALVES[name], ("halves", named)
         yield _Tag(start, end, text[start:end], role, key, sure, shown)
+
+
+def _matches(text: str) -> Iterator[re.Match[str]]:
+    """What is written like a tag. None reaches beyond the beginning of the next, so that a text is read once."""
+    begins = [begin.span() for begin in _BEGIN.finditer(text)]
+    following: dict[str, int] = {}
+    ends: list[int] = []
+    for start, end in reversed(begins):
+        ends.append(following.get(text[start:end], len(text)))
+        following[text[start:end]] = start
+    for (start, _), end in zip(begins, reversed(ends), strict=True):
+        if match := _ESCAPED_TAG.match(text, start, end) if text[start] == "&" else _WHOLE_TAG.match(text, start, end):
+            yield match
 
 
 def _paired(tags: list[_Tag]) -> dict[int, int]:

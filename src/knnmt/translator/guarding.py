@@ -7,22 +7,24 @@ and so are line ends and other white space in the middle of a sentence.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice, pairwise
 
 from knnmt.corpus.accelerators import Accelerator, accelerators_in
 from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.sources import HeldSources
 from knnmt.protection.layout import Layout
-from knnmt.protection.marked import Code, Marked, Role
+from knnmt.protection.marked import Code, Marked, Role, read
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import find
 from knnmt.protection.tags import is_formatting
 from knnmt.translator.guarded import Coded, Guarded, found_in, margins, shared_out
 from knnmt.translator.segments import TextSegment, pieces_of, understood
 
-_BLANK = re.compile(r"[^\S ]\s*| \s+")
-_BLANK_OR_ESCAPE = re.compile(r"(?:\s|\\[nrt])*(?:[^\S ]|\\[nrt]| (?=\s))(?:\s|\\[nrt])*")
+_BLANK = re.compile(r"\s+")
+_BLANK_OR_ESCAPE = re.compile(r"(?:\s|\\[nrt])+")
 _LABEL_WORDS = 6  # characters of a label in which _ before a word is an accelerator
 _LABEL_WORD_LETTERS = 4  # of such a word, including the mark: _id is a name
 _BEFORE_WORD, _AFTER_WORD = "([{\"'„“‚‘«»‹›/-", ")]}\"'”“’‘»«›‹.,:;!?…/-"
@@ -81,30 +83,38 @@ def _guarded(
 
 def _flattened(leaf: Marked, writes: Callable[[str], bool]) -> tuple[str, list[Coded]]:
     """A text with the shown text of its codes, and their positions."""
-    text = ""
+    parts: list[str] = []
+    length, last = 0, " "
     codes: list[Coded] = []
-    all_words = "".join(part for part in leaf if isinstance(part, str))
-    for number, part in enumerate(leaf):
+    stand_ins = _stand_ins(read(leaf), writes)
+    for part, following in zip(leaf, _first_letters_after(leaf), strict=True):
         if isinstance(part, str):
-            text += part
-            continue
-        shown = part.shown if part.role is Role.ALONE and writes(part.shown) else ""
-        following = next((each for each in leaf[number + 1 :] if isinstance(each, str) and each), " ")
-        if not shown and part.role is Role.ALONE and not is_formatting(part):
-            is_word = (text[-1:] or " ") in _BEFORE_WORD + " " and following[0] in _AFTER_WORD + " "
-            shown = next((each for each in _stand_ins() if each not in all_words + text and writes(each)), "")
-            shown = shown if is_word or part.shown else ""
-        codes.append(Coded(len(text), replace(part, shown=shown), len(shown)))
-        text += shown
-    return text, codes
+            shown = part
+        else:
+            shown = part.shown if part.role is Role.ALONE and writes(part.shown) else ""
+            if not shown and part.role is Role.ALONE and not is_formatting(part):
+                is_word = last in _BEFORE_WORD + " " and following in _AFTER_WORD + " "
+                shown = next(stand_ins, "") if is_word or part.shown else ""
+            codes.append(Coded(length, replace(part, shown=shown), len(shown)))
+        parts.append(shown)
+        length += len(shown)
+        last = shown[-1:] or last
+    return "".join(parts), codes
 
 
-def _stand_ins() -> Iterator[str]:
-    """Stand-ins for unknown words: forms that models have seen as placeholders."""
-    for number in range(1, 100):
-        yield f"{{{number}}}"
-    for number in range(1, 100):
-        yield f"X{number}"
+def _first_letters_after(leaf: Marked) -> list[str]:
+    """The first character of the words that follow each part; a space at the end."""
+    found, following = [], " "
+    for part in reversed(leaf):
+        found.append(following)
+        following = part[0] if isinstance(part, str) and part else following
+    return found[::-1]
+
+
+def _stand_ins(text: str, writes: Callable[[str], bool]) -> Iterator[str]:
+    """Stand-ins for unknown words that the text does not have: forms that models have seen as placeholders."""
+    forms = [*(f"{{{number}}}" for number in range(1, 100)), *(f"X{number}" for number in range(1, 100))]
+    return (each for each in forms if each not in text and writes(each))
 
 
 def _without_accelerator(
@@ -155,8 +165,17 @@ def _stripped(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, li
 def _escapes(text: str) -> list[tuple[int, int]]:
     """White space of more than one space or written with a backslash, except for what looks like it in a path."""
     paths = [each for each in find(text) if "\\" in each.text and len(each.text) > len("\\n")] if "\\" in text else []
-    spans = [found.span() for found in _BLANK_OR_ESCAPE.finditer(text)]
-    return [(start, end) for start, end in spans if not any(start < each.end and each.start < end for each in paths)]
+    ends = [each.end for each in paths]
+
+    def is_in_path(start: int, end: int) -> bool:
+        following = bisect_right(ends, start)
+        return following < len(paths) and paths[following].start < end
+
+    return [span for span in _blanks(_BLANK_OR_ESCAPE, text) if not is_in_path(*span)]
+
+
+def _blanks(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    return [found.span() for found in pattern.finditer(text) if found[0] != " "]
 
 
 def _without_blanks(segment: TextSegment, codes: list[Coded], is_held: bool) -> tuple[TextSegment, list[Coded]]:
@@ -164,14 +183,18 @@ def _without_blanks(segment: TextSegment, codes: list[Coded], is_held: bool) -> 
 
     is_held: the memory has the text, so a backslash in it is not white space
     """
-    text, found = segment.text, list(codes)
-    spans = [match.span() for match in _BLANK.finditer(text)] if is_held else _escapes(text)
-    for start, end in reversed(spans):
-        blank = text[start:end]
-        text = f"{text[:start]} {text[end:]}"
-        found = [
-            replace(each, offset=max(start, each.offset - (end - start - 1))) if each.offset > start else each
-            for each in found
-        ]
-        found.append(Coded(start, Code(blank), blank=True))
+    spans = _blanks(_BLANK, segment.text) if is_held else _escapes(segment.text)
+    starts = [start for start, _ in spans]
+    lost = list(accumulate((end - start - 1 for start, end in spans), initial=0))
+
+    def moved(offset: int) -> int:
+        before = bisect_left(starts, offset)
+        if before and offset < spans[before - 1][1]:
+            return starts[before - 1] - lost[before - 1]
+        return offset - lost[before]
+
+    found = [replace(each, offset=moved(each.offset)) for each in codes]
+    found += [Coded(moved(start), Code(segment.text[start:end]), blank=True) for start, end in spans]
+    places = pairwise([0, *(place for span in spans for place in span), len(segment.text)])
+    text = " ".join(segment.text[start:end] for start, end in islice(places, None, None, 2))
     return replace(segment, text=text), sorted(found, key=lambda each: each.offset)
