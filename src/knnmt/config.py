@@ -90,7 +90,8 @@ class OpenStores:
 
     Stores that the current texts use are never closed.
 
-    count: the largest number of stores; size: the largest sum of their files in bytes, None for the machine's memory
+    count: the largest number of stores
+    size: the largest sum of their files in bytes, None for half of the machine's memory
     """
 
     count: int = 32

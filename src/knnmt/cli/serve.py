@@ -83,6 +83,18 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
     ] = None,
+    store_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="MiB",
+            help=(
+                "The files of open stores have at most this size in sum; the service closes those that were not used "
+                "for longest.  [default: half of the machine's memory]"
+            ),
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve datastores over HTTP.
 
@@ -107,6 +119,7 @@ def serve(
         "device": device,
         "dtype": dtype,
         "threads": threads,
+        "store_memory": store_memory,
     }
     given = {name: value for name, value in given.items() if value is not None}
     given["stores"] = dict(_named(each) for each in stores or [])

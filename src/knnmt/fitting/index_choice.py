@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
+from pathlib import Path
 
 from knnmt.config import check
 from knnmt.datastore.store import Datastore
@@ -23,6 +24,7 @@ from knnmt.index.saved import MISSING, build_index, save_index
 CANDIDATES = ("pq4", "rabitq")
 _MAX_EXACT_ENTRIES = 8_192  # exact search of this many takes almost no time
 _DECIDING = BATCHES[1]
+_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # times the kind's own settings
 
 
@@ -203,9 +205,16 @@ def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | Non
     return "; ".join([reason, *notes])
 
 
-def memory_of_machine() -> int:
-    """The machine's memory in bytes; a usual value if the system does not tell."""
+def memory_of_machine(limit: Path = _LIMIT) -> int:
+    """The memory of the machine or container in bytes; a usual value if the system does not tell.
+
+    limit: the file with the limit of the container
+    """
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return 1 << 34
+        pages = 1 << 34
+    try:
+        return min(pages, int(limit.read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return pages

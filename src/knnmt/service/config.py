@@ -94,6 +94,8 @@ class ServiceConfig:
     stores: by the names of their domains
     default: the domain of requests that name none; by default the only store if there is one, otherwise `base`
     model: as for a `Translator`; by default the one that built the first store
+    store_memory: MiB of the files of open stores, at most; stores that were not used for longest are closed; by
+        default half of the machine's memory
     data: a directory for domains that requests make, and for jobs; without it, requests cannot make domains
     keys: the file of API keys; without it, everybody may do everything
     open_to_all: accept requests from other machines although there are no keys
@@ -108,6 +110,7 @@ class ServiceConfig:
     device: str | None = None
     dtype: str | None = None
     threads: int | None = None
+    store_memory: int | None = None
     host: str = "127.0.0.1"
     port: int = 8500
     data: Path | None = None
@@ -120,6 +123,8 @@ class ServiceConfig:
         for name in self.stores:
             require_name(name)
             check(name != BASE, f"{BASE!r} is the model alone: give the store {self.stores[name]} another name")
+        memory = self.store_memory
+        check(memory is None or memory >= 1, f"store_memory must be at least 1 MiB, got {memory}")
         check(0 <= self.port <= 65535, f"port must lie between 0 and 65535, got {self.port}")
         known = [BASE, *self.stores]
         check(

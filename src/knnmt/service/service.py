@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 
+from knnmt.config import OpenStores
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.correcting import undo
 from knnmt.datastore.manifest import read_manifest
@@ -35,6 +36,7 @@ from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _ON_A_CPU, _ON_A_GPU = 16, 128  # segments decoded together
+_MOST_STORES = 1_000  # open at the same time
 _WORKERS = 2  # batches decoded at the same time on a CPU
 Result = TypeVar("Result")
 
@@ -62,9 +64,11 @@ class Service:
             source_lang=config.source_language,
             target_lang=config.target_language,
             datastore=first if config.model is None else None,
+            open_stores=OpenStores(_MOST_STORES, None if config.store_memory is None else config.store_memory << 20),
         )
         for domain in self.domains:
             if domain.store is not None:
+                self.translator.memories.refresh([domain.store])  # closes others if they take too much memory
                 self.translator.memories.retrieval(domain.store)  # raises errors in the file at once
         limits = config.limits
         on_cpu = self.translator.engine.device.type == "cpu"

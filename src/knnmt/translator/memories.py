@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from knnmt.config import OpenStores, RetrievalConfig, check
 from knnmt.corpus.glossary import Glossary
-from knnmt.datastore.manifest import Manifest, read_manifest
+from knnmt.datastore.manifest import MANIFEST, Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.distributed.shard_set import ShardSet
@@ -73,6 +73,10 @@ def model_of(store: Store | None) -> str:
 
 def _manifest_of(store: Store) -> Manifest:
     return store.manifest if isinstance(store, Datastore) else read_manifest(Path(store))
+
+
+def _size(manifest: Manifest) -> int:
+    return sum(stored.bytes for stored in manifest.files())
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -167,8 +171,10 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Bytes of the store's files, which is about the memory that it takes when all of it is used."""
-        return sum(stored.bytes for stored in self.opened.datastore.manifest.files())
+        """Bytes of the store's files and index, which is about the memory that it takes when all of it is used."""
+        index = self.opened.index.snapshot
+        stored = None if index.approximate is None or index.saved is None else index.saved.stored
+        return _size(self.opened.datastore.manifest) + (0 if stored is None else stored.bytes)
 
     def resolve(self, settings: RetrievalSettings | None = None) -> RetrievalConfig:
         """The complete settings of a call with these settings, or with none."""
@@ -196,7 +202,7 @@ class Memories:
         self._exact = exact
         limits = limits or OpenStores()
         self._most = limits.count
-        self._most_bytes = memory_of_machine() if limits.size is None else limits.size
+        self._most_bytes = memory_of_machine() // 2 if limits.size is None else limits.size
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
         self._retrievals: dict[tuple[Path, RetrievalConfig, str | None, str | None], Retrieval] = {}
@@ -256,7 +262,7 @@ class Memories:
     def refresh(self, datastores: Iterable[Store]) -> None:
         """Move those of these stores that are open to their newest generation, index and settings.
 
-        Then some of the others are closed, if too many are open.
+        Then some of the others are closed, if too many would be open with those that are not open yet.
         """
         places = {_place(each) for each in datastores}
         with self._changing:
@@ -269,9 +275,9 @@ class Memories:
     def _close_some(self, needed: set[Path]) -> None:
         """Close the stores that were unused for longest until the limits hold, or all open ones are in use."""
         sizes = {path: memory.size for path, memory in self._open.items()}
-        coming = len(needed - sizes.keys())
+        coming = [_size(_manifest_of(path)) for path in needed - sizes.keys() if (path / MANIFEST).exists()]
         for path in list(sizes):
-            if len(sizes) + coming <= self._most and sum(sizes.values()) <= self._most_bytes:
+            if len(sizes) + len(coming) <= self._most and sum(sizes.values()) + sum(coming) <= self._most_bytes:
                 return
             if path not in needed:
                 self.close(path)
