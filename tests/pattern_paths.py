@@ -50,25 +50,24 @@ class _Part:
 
 
 class Automaton:
-    """The automaton of a pattern.
+    """The automaton of one alternative of a pattern.
 
-    characters: what each position reads, one character for all that the pattern treats alike
+    characters: what each position reads, one character for all that the alternative treats alike
     """
 
-    def __init__(self, pattern: re.Pattern[Any]) -> None:
-        tree = parser.parse(pattern.pattern, pattern.flags)
-        self._state = tree.state
-        literal = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
-        self._bytes = isinstance(pattern.pattern, bytes)
-        known = dict.fromkeys(_SAMPLE + literal + literal.swapcase() + "".join(_named(tree)))
-        self._sample = [each for each in known if not self._bytes or ord(each) < 256]
+    def __init__(self, nodes: Sequence[Any], state: Any, flags: int, is_bytes: bool) -> None:
+        self._state = state
+        self._bytes = is_bytes
+        named = "".join(_named(nodes))
+        known = dict.fromkeys(_SAMPLE + named + named.swapcase())
+        self._sample = [each for each in known if not is_bytes or ord(each) < 256]
         self.characters: list[frozenset[str]] = []
-        self._sets: list[frozenset[str]] = [self._word_characters(pattern.flags), frozenset("\n")]
+        self._sets: list[frozenset[str]] = [self._word_characters(flags), frozenset("\n")]
         self._word = self._sets[0]
         self.edges: dict[int, _Ends] = {}
         self.atomic: list[frozenset[int]] = []
         self._known_ways: dict[tuple[int, str, frozenset[int]], dict[str, list[int]]] = {}
-        whole = self._sequence(tree, pattern.flags)
+        whole = self._sequence(nodes, flags)
         self.edges[_BEFORE] = whole.first
         self._merge_characters()
         self.sure = self._sure(whole.last)
@@ -265,16 +264,31 @@ def repeated_words(pattern: re.Pattern[Any], searched: bool) -> list[str]:
 
     searched: whether a search can begin at any place
     """
-    automaton = Automaton(pattern)
+    tree = parser.parse(pattern.pattern, pattern.flags)
+    automata = (
+        Automaton(each, tree.state, pattern.flags, isinstance(pattern.pattern, bytes)) for each in _alternatives(tree)
+    )
+    return sorted({word for each in automata for word in _repeated_words(each, searched)}, key=len)
+
+
+def _alternatives(nodes: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The alternatives of a whole pattern; no text is read in part by one and in part by another."""
+    if len(nodes) == 1 and nodes[0][0] is sre.BRANCH:
+        for each in nodes[0][1][1]:
+            yield from _alternatives(each)
+    elif len(nodes) == 1 and nodes[0][0] is sre.SUBPATTERN and not (nodes[0][1][1] or nodes[0][1][2]):
+        yield from _alternatives(nodes[0][1][3])
+    else:
+        yield nodes
+
+
+def _repeated_words(automaton: Automaton, searched: bool) -> Iterator[str]:
     reached = {each: automaton.reached(each) for each in range(_BEFORE, len(automaton.characters))}
     cycles = {each: frozenset(other for other in reached[each] if each in reached[other]) for each in reached}
     repeated = [each for each in reached if cycles[each]]
-    found: list[str] = []
     for each in repeated:
         double = [other for other, _ in automaton.edges[each] if other in cycles[each]]
-        found += [
-            word for other in {*double} if double.count(other) > 1 and (word := _parallel(automaton, each, other))
-        ]
+        yield from filter(None, (_parallel(automaton, each, other) for other in {*double} if double.count(other) > 1))
     triples = [
         (one, other, cycles[other])
         for one in repeated
@@ -290,8 +304,7 @@ def repeated_words(pattern: re.Pattern[Any], searched: bool) -> list[str]:
             common = automaton.characters[other] & (automaton.alphabet if one == _BEFORE else automaton.characters[one])
             within = (cycles[one], between, cycle)
             words = (automaton.word((one, one, other), (one, other, other), each, within) for each in sorted(common))
-            found += islice(filter(None, words), 1)
-    return sorted({*found}, key=len)
+            yield from islice(filter(None, words), 1)
 
 
 def _parallel(automaton: Automaton, one: int, other: int) -> str | None:

@@ -3,10 +3,48 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from knnmt.datastore.concordance import _pattern
+from knnmt.protection.placeholder_kinds import KINDS
+from knnmt.protection.placeholder_syntax import PlaceholderSyntax
+from knnmt.protection.placeholders import _expression
+from package_patterns import PackagePattern, compiled, made_in_functions
 from pattern_paths import repeated_words
+
+_EVERY_KIND = tuple(dict.fromkeys(each for kind in KINDS for each in kind.where.split()))
+_EXAMPLES: dict[str, list[re.Pattern[Any]]] = {
+    "knnmt.datastore.concordance._pattern": [_pattern(["\u00e9t\u00e9"])],
+    "knnmt.datastore.store.matching": [],  # an expression that the owner of a store types
+    "knnmt.protection.placeholders._expression": [
+        *_expression(PlaceholderSyntax(_EVERY_KIND)),
+        *_expression(PlaceholderSyntax(("text",), ("@@*@@", "#*", "[*|*]"))),
+    ],
+}
+"""What functions make whose patterns cannot be read from the source."""
+
+
+def _of_the_package() -> list[PackagePattern]:
+    made = [each for each in made_in_functions() if isinstance(each, PackagePattern)]
+    examples = (PackagePattern(place, each, True) for place, found in _EXAMPLES.items() for each in found)
+    return list(dict.fromkeys((*compiled(), *made, *examples)))
+
+
+def test_every_pattern_is_linear() -> None:
+    refused = {each: words for each in _of_the_package() if (words := repeated_words(each.pattern, each.searched))}
+    assert not refused, "\n".join(
+        f"{each.place} reads {words[0]!r}, repeated, in more ways than one: {each.pattern.pattern!r}. "
+        "See docs/contributing.md, Patterns."
+        for each, words in refused.items()
+    )
+
+
+def test_every_pattern_is_found() -> None:
+    unread = {each for each in made_in_functions() if isinstance(each, str)}
+    assert unread == _EXAMPLES.keys(), "make the pattern of constants and re.escape, or add examples of it"
 
 
 @pytest.mark.parametrize(
@@ -67,3 +105,14 @@ def test_a_repeat_that_reads_a_text_in_many_ways_is_found(pattern: str | bytes, 
 )
 def test_a_linear_pattern_is_not_refused(pattern: str, searched: bool) -> None:
     assert not repeated_words(re.compile(pattern), searched)
+
+
+def test_the_page_for_contributors_shows_what_the_test_refuses_and_what_it_accepts() -> None:
+    page = Path(__file__).parent.parent.joinpath("docs", "contributing.md").read_text("utf-8")
+    section = page.partition("## Patterns\n")[2].partition("\n## ")[0].replace("\\|", "\N{BROKEN BAR}")
+    rows = [line.split("|")[1:4:2] for line in section.splitlines() if line.startswith("| `")]
+    assert len(rows) > 5
+    for slow, linear in rows:
+        for cell, is_slow in ((slow, True), (linear, False)):
+            pattern = re.compile(cell.split("`")[1].replace("\N{BROKEN BAR}", "|"), re.DOTALL)
+            assert bool(repeated_words(pattern, "searched" in slow)) == is_slow

@@ -5,6 +5,7 @@ An interrupted transform leaves at most `OUTPUT.making/`. The next run empties t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,6 +22,8 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError, InputError
+
+_DESCRIPTIONS = re.compile(r"manifest\.json|settings\.json")
 
 
 def key_blocks(store: Datastore, rows: int) -> Iterator[tuple[Array, Array]]:
@@ -55,7 +58,7 @@ def making(store: Datastore, output: Path) -> Iterator[Path]:
 
 
 def _empty(directory: Path, empty: Manifest) -> None:
-    clear_files(directory, r"manifest\.json|settings\.json")
+    clear_files(directory, _DESCRIPTIONS)
     clear_leftovers(directory, empty)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -44,8 +45,10 @@ PLAN = "plan.json"
 _WRITERS = 4  # threads, each with a segment in memory; they mostly wait for the disk
 _MAX_PREPARERS = 12  # processes that prepare text for a GPU
 # Every name that is written below `segments/`, with its scratch name; and the names beside the manifest.
-_SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
-_SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
+_SEGMENT_FILES = re.compile(
+    rf"\A(?:(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH})"
+)
+_SCRATCH_FILES = re.compile(rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}")
 EntryProgress = Callable[[int, int], None]  # called with the numbers of pairs or keys done, and of their entries
 
 

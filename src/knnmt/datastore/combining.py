@@ -45,6 +45,7 @@ from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, InputError, SettingError
 
 MAX_PARTS = 1000  # at most this many stores from one
+_STORE_FILES = re.compile(r"\A.*\.safetensors(\.sha256)?")
 _PROJECTION = "projection.safetensors"
 _NAME_LENGTH = 80
 
@@ -295,7 +296,7 @@ def _make(
 def _clear(directory: Path, names: Sequence[str]) -> None:
     """Remove files that a call with other stores left."""
     kept = {each for name in names for each in (name, f"{name}.sha256", _supplement(name))}
-    clear_files(directory, r".*\.safetensors(\.sha256)?", kept | {_PROJECTION})
+    clear_files(directory, _STORE_FILES, kept | {_PROJECTION})
 
 
 def _supplement(name: str) -> str:

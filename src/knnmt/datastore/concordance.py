@@ -13,6 +13,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.segment import Segment
 
 _ASCII = re.compile(r"[\x00-\x7f]+")
+_LETTERS = 50  # of a word; more would find hardly less
 
 
 def concordance(
@@ -50,7 +51,7 @@ def _pattern(words: Sequence[str]) -> re.Pattern[bytes]:
     part = max((run for word in words for run in _ASCII.findall(word)), key=len, default="")
     if len(part) > 1:
         return re.compile(re.escape(part.encode()))
-    letters = ({letter, letter if letter.isascii() else letter.upper()} for letter in max(words, key=len))
+    letters = ({letter, letter if letter.isascii() else letter.upper()} for letter in max(words, key=len)[:_LETTERS])
     forms = (b"|".join(sorted(re.escape(form.encode()) for form in each)) for each in letters)
     return re.compile(b"".join(b"(?:" + each + b")" for each in forms))
 

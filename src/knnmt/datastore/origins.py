@@ -21,7 +21,12 @@ def origin_test(asked: str) -> Callable[[str], bool]:
     """
     part = str if "#" in asked else file_of
     if "*" in asked:
-        pattern = re.compile(r"(.*[/\\])?" + ".*".join(map(re.escape, asked.split("*"))), re.DOTALL)
+        begin, *middle, end = asked.split("*")
+        pattern = re.compile(
+            rf"\A(?>.*?(?:\A|(?<=[/\\])){re.escape(begin)}){''.join(f'(?>.*?{re.escape(each)})' for each in middle)}"
+            rf".*{re.escape(end)}",
+            re.DOTALL,
+        )
         return lambda origin: pattern.fullmatch(part(origin)) is not None
     ends = (f"/{asked}", f"\\{asked}")
 

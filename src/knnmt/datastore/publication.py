@@ -84,7 +84,7 @@ def require_directory(directory: Path) -> None:
         )
 
 
-def clear_files(directory: Path, ours: str, named: Collection[str] = (), published: bool = False) -> None:
+def clear_files(directory: Path, ours: re.Pattern[str], named: Collection[str] = (), published: bool = False) -> None:
     """Remove the files of a directory whose names match the expression `ours` and are not in `named`.
 
     Nothing else is touched: no other name, no directory, no target of a link. On Windows a file that a reader has
@@ -94,7 +94,7 @@ def clear_files(directory: Path, ours: str, named: Collection[str] = (), publish
     if sys.platform == "win32":
         with storage_errors(directory, published):
             for found in directory.iterdir():
-                if found.name not in named and re.fullmatch(ours, found.name) and not found.is_dir():
+                if found.name not in named and ours.fullmatch(found.name) and not found.is_dir():
                     with suppress(PermissionError):
                         found.unlink(missing_ok=True)
         return
@@ -104,7 +104,7 @@ def clear_files(directory: Path, ours: str, named: Collection[str] = (), publish
             with os.scandir(descriptor) as found:
                 names = [each.name for each in found if not each.is_dir(follow_symlinks=False)]
             for name in names:
-                if name not in named and re.fullmatch(ours, name):
+                if name not in named and ours.fullmatch(name):
                     os.unlink(name, dir_fd=descriptor)
         finally:
             os.close(descriptor)

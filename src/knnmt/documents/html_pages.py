@@ -12,21 +12,22 @@ from knnmt.corpus.languages import is_tag
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Replacing, Unit
 from knnmt.documents.elements import core, joined
+from knnmt.documents.markup import ATTRIBUTE
 from knnmt.documents.provenance import Provenances
 from knnmt.protection.marked import Code, Marked, Role
 
-_CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_CHARSET = re.compile(rb"""<meta[^<>]+charset\s*=\s*+["']?\s*([\w.:-]+)""", re.IGNORECASE)
 # Every pattern takes unclosed input up to the end, so that a file of nothing but beginnings is read once.
 _TOKEN = re.compile(
     r"""(?P<aside><!--(?:.*?-->|.*) | <!(?:[^>]*>|.*) | <\?(?:[^>]*>|.*))
-    | <(?P<closes>/?)(?P<name>[A-Za-z][^\s/>]*)(?:[^'">] | "[^"]*+"? | '[^']*+'?)*+>?
+    | <(?P<closes>/?)(?P<name>[A-Za-z][^\s/>]*+)(?:[^'">] | "[^"]*(?:"|\Z) | '[^']*(?:'|\Z))*+>?
     | (?P<text>[^<]+|<)""",
     re.DOTALL | re.VERBOSE,
 )
-_ATTRIBUTE = re.compile(r"""([^\s=/<>"']+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_VALUE = re.compile(_ATTRIBUTE.pattern[:-1] + r"""|([^\s"'>]+))""")
+_VALUE = re.compile(ATTRIBUTE.pattern[:-1] + r"""|([^\s"'>]+))""")
 _SPACES = " \t\r\n\f"
 _SPACE = re.compile(r"[ \t\r\n\f]+")  # no-break spaces are text
+_TAG = re.compile(r"<[^>]*>?")
 
 
 def _names(text: str) -> frozenset[str]:
@@ -197,7 +198,7 @@ def _parts(text: str, tokens: Iterable[_Token]) -> Iterator[str | Code]:
             is_last = bool(open_tags) and open_tags[-1][0] == token.name
             yield Code(raw, Role.CLOSING, open_tags.pop()[1] if is_last else None)
         elif token.kind == "whole":
-            yield Code(raw, shown=_SPACE.sub(" ", unescape(re.sub(r"<[^>]*>", "", raw))).strip())
+            yield Code(raw, shown=_SPACE.sub(" ", unescape(_TAG.sub("", raw))).strip())
         else:
             yield Code(raw)
 
@@ -205,7 +206,7 @@ def _parts(text: str, tokens: Iterable[_Token]) -> Iterator[str | Code]:
 def _attributes(text: str, token: _Token) -> Iterator[_Attribute]:
     tag = text[token.start : token.end]
     values: dict[str, str] | None = None
-    for found in _ATTRIBUTE.finditer(tag):
+    for found in ATTRIBUTE.finditer(tag):
         name, which = found[1].lower(), 2 if found[2] is not None else 3
         wanted = name in _READ
         if name in ("content", "value") and not wanted:

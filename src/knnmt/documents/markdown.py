@@ -17,10 +17,10 @@ from knnmt.protection.marked import Code, Marked, Role
 _MAX_CHARACTERS = 1 << 22
 _FRONT = re.compile(r"\ufeff?---[ \t]*\r?\n(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)")
 _TARGET = re.compile(
-    r"""\]\(\s*(?:<[^<>\n]*>|[^\s()<]*(?:\([^\s()]*\)[^\s()]*)*)(?:\s+(?:"[^"]*"|'[^']*'|\([^()]*\)))?\s*\)|\]\[[^\]]*\]|\]"""
+    r"""\]\(\s*+(?:<[^<>\n]*>|[^\s()<]*(?:\([^\s()]*\)[^\s()]*)*)(?:\s+(?:"[^"]*"|'[^']*'|\([^()]*\)))?\s*\)|\]\[[^\]]*\]|\]"""
 )
 _IMAGE = re.compile(r"!\[(?:[^\[\]]|\[[^\[\]]*\])*")
-_HTML = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*[^<>/])?\s*>")
+_HTML = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*)?(?<!/)>")
 # Text that would start mark-up: it gets a backslash after the group.
 _BEGINS_BLOCK = re.compile(r"()(?:>|#{1,6}(?:\s|$)|[-+](?:\s|$)|[-=+]+$)|(\d{1,9})[.)](?:\s|$)")
 _SPECIAL = re.compile(r"[\\`*~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|(?<!^)\[|^\[(?![ xX]\] )")
@@ -197,7 +197,7 @@ def _raw(child: Any, text: str, place: int, in_table: bool) -> str | None:
     elif child.type == "html_inline":
         wanted = child.content
     elif child.type == "code_inline":
-        closing = re.compile(f"(?<!`){child.markup}(?!`)").search(text, place + len(child.markup))
+        closing = re.compile(f"(?<!`){re.escape(child.markup)}(?!`)").search(text, place + len(child.markup))
         return text[place : closing.end()] if closing else None
     elif child.type == "image":
         found = _IMAGE.match(text, place)

@@ -18,16 +18,18 @@ from knnmt.errors import MalformedDocumentError
 _MAX_DEPTH = 200
 _MAX_ELEMENTS = 2_000_000
 _STATED = re.compile(rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([A-Za-z][\w.:-]*)["']""")
-_ATTRIBUTE = re.compile(r"""([^\s=/<>]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+ATTRIBUTE = re.compile(r"""(?<![^\s=/<>"'])([^\s=/<>"']+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+# Both read well-formed XML: there, everything that begins ends, and no value contains <.
 _TAG = re.compile(
-    r"""<!--.*?--> | <!\[CDATA\[.*?\]\]> | <\?.*?\?>
-    | </(?P<closing>[^\s>]+)\s*>
-    | <(?P<name>[^\s/>!?]+) (?P<attributes>(?:\s+[^\s=]+\s*=\s*(?:"[^"]*"|'[^']*'))*) \s*(?P<empty>/?)>""",
+    r"""<!--.*?(?:-->|\Z) | <!\[CDATA\[.*?(?:\]\]>|\Z) | <\?.*?(?:\?>|\Z)
+    | </(?P<closing>[^\s<>]+)\s*>
+    | <(?P<name>[^\s/<>!?]+)
+        (?P<attributes>(?:\s+[^\s/<>="']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*) \s*(?P<empty>/?)>""",
     re.DOTALL | re.VERBOSE,
 )
 _PIECE = re.compile(
-    r"(?P<cdata><!\[CDATA\[(?P<inside>.*?)\]\]>)|(?P<skipped><!--.*?-->|<\?.*?\?>)"
-    r"|(?P<reference>&(?:#[0-9]+|#x[0-9A-Fa-f]+|[^;]+);)|(?P<text>[^<&]+)",
+    r"(?P<cdata><!\[CDATA\[(?P<inside>.*?)(?:\]\]>|\Z))|(?P<skipped><!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))"
+    r"|(?P<reference>&[^;&<]+;)|(?P<text>[^<&]+)",
     re.DOTALL,
 )
 _PREDEFINED = {"&lt;": "<", "&gt;": ">", "&amp;": "&", "&quot;": '"', "&apos;": "'"}
@@ -182,7 +184,7 @@ def _tree(text: str, start: int) -> Element:
 
 def attributes_of(text: str) -> dict[str, str]:
     """The attributes of a start tag, their references resolved."""
-    return {name: unescape(double or single) for name, double, single in _ATTRIBUTE.findall(text)}
+    return {name: unescape(double or single) for name, double, single in ATTRIBUTE.findall(text)}
 
 
 class Piece:

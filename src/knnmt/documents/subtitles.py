@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterator
 from html import unescape
 
@@ -18,6 +19,7 @@ _EMPTY_LINE = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n])")
 _CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
 # A tag, the time of the next word, override codes such as {\an8}, or a line end or hard space of ASS.
 _TAG = re.compile(r"<(/?)([A-Za-z]\w*+)[^<>]*+>|<[\d:.]++>|\{\\[^{}]*+\}|\\[Nh]")
+_TAG_OR_SPACE = re.compile(r"<[^<>]*>|\{\\[^{}]*\}|(?<=\S) (?=\S)")
 _NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the next cue
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -71,7 +73,7 @@ class Subtitles(Replacing):
     def written(self, unit: Unit, target: Marked, /) -> str:
         lines = sum(part.count("\n") for part in unit.source if isinstance(part, str)) + 1
         parts = [part.raw if isinstance(part, Code) else self._escaped(part) for part in target]
-        text = re.sub(r"\n\s*\n", "\n", "".join(parts)).strip()
+        text = "\n".join(line for line in "".join(parts).split("\n") if line.strip()).strip()
         if "\n" not in text and lines > 1:
             text = _wrapped(text, lines)
         return text.replace("\n", self.content.line_end)
@@ -90,10 +92,12 @@ def _is_utf8(data: bytes) -> bool:
 
 def _wrapped(text: str, lines: int) -> str:
     """The text in so many lines, broken at the spaces nearest to equal parts; spaces in tags do not count."""
-    spaces = [found.start() for found in re.finditer(r"<[^>]*>|\{\\[^{}]*+\}|(?<=\S) (?=\S)", text) if found[0] == " "]
+    spaces = [found.start() for found in _TAG_OR_SPACE.finditer(text) if found[0] == " "]
+    letters = list(text)
     for line in range(lines - 1, 0, -1):
         wanted = len(text) * line / lines
-        if before := [space for space in spaces if text[space] == " "]:
-            best = min(before, key=lambda space: abs(space - wanted))
-            text = f"{text[:best]}\n{text[best + 1 :]}"
-    return text
+        place = bisect(spaces, wanted)
+        if near := range(max(place - 1, 0), min(place + 1, len(spaces))):
+            best = min(near, key=lambda each: abs(spaces[each] - wanted))
+            letters[spaces.pop(best)] = "\n"
+    return "".join(letters)

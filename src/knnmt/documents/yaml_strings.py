@@ -79,7 +79,7 @@ class YamlStrings(Replacing):
 
     def _block(self, text: str, place: tuple[int, int], style: str) -> str:
         stood = self.content.text[place[0] : place[1]]
-        indent = re.match(r"(?:[ ]*(?:\r\n|\n|\r))*([ ]*)", stood)
+        indent = re.match(r"(?:[ ]*(?:\r\n?+|\n))*+([ ]*)", stood)
         space = indent[1] if indent else ""
         between = "\n\n" if style == ">" else "\n"  # a single line end folds into a space
         lines = between.join(text.split("\n")).split("\n")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -45,7 +46,9 @@ VERSION = 1
 MISSING = "missing"  # in the fidelity, if exact search was the only choice: the package that any other kind needs
 _SCRATCH = "written.faiss"
 # Every file name that is written below `indexes/`, also while it is incomplete, except for the record and the lock.
-_FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
+_FILES = re.compile(
+    rf"\A(?:[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH})"
+)
 _MIN_FELT_ENTRIES = 10_000  # exact search of this many entries newer than the index takes noticeable time
 _MAX_TURNS = 3  # attempts to save an index of a store that changes meanwhile; the last one may be of an earlier state
 _MAX_GROWTH = 0.5  # an index that grows by more than this share of its training entries is trained anew
