@@ -2,7 +2,7 @@
 
     KnnmtError
     ├── SettingError            an option or argument has a value that cannot work
-    │   └── UntoldLanguagesError    a multilingual model was not told its languages
+    │   └── LanguagesRequiredError    the languages to translate between are not clear
     ├── InputError              an input text cannot be read
     │   ├── MalformedMemoryError    a translation memory, or a unit of it, violates its format
     │   └── MalformedDocumentError  a document violates its format, or is too large
@@ -58,8 +58,8 @@ class SettingError(KnnmtError):
     """An option or argument has a value that cannot work."""
 
 
-class UntoldLanguagesError(SettingError):
-    """A multilingual model was not told its languages."""
+class LanguagesRequiredError(SettingError):
+    """The languages to translate between are not clear: a multilingual model needs them, or two models are shipped."""
 
 
 class InputError(KnnmtError):

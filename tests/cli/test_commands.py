@@ -72,7 +72,7 @@ def test_standard_input_to_standard_output_line_by_line() -> None:
     translator = Translator(device="cpu")
     assert lines(done.stdout) == [each.text for each in translator.translate(texts, split_sentences=True)]
     assert lines(done.stdout)[1] == ""
-    assert done.stderr == b""
+    assert lines(done.stderr) == ["knnmt: de-en, from de to en: the text looks German"]
 
 
 def test_files_in_order_into_an_output_file(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
     for arguments, message in cases:
         done = knnmt(*arguments, stdin=b"Ja.\n")
         assert done.returncode == 1
-        assert done.stderr.decode().startswith("knnmt: error: ")
+        assert lines(done.stderr)[-1].startswith("knnmt: error: ")
         assert message in done.stderr.decode()
         assert b"Traceback" not in done.stderr
     assert latin.read_bytes() == b"gut\nM\xfcller\n"
@@ -294,7 +294,7 @@ def _counted(drawn: str) -> list[int]:
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     text = tmp_path / "in.txt"
     text.write_text("Ja.\n" * 9000, encoding="utf-8")
-    command = [sys.executable, "-m", "knnmt", "translate", "--beam", "1"]
+    command = [sys.executable, "-m", "knnmt", "translate", "--model", "de-en", "--beam", "1"]
     with (
         text.open("rb") as given,
         warm.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,

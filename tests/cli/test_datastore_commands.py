@@ -198,7 +198,7 @@ def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:
     memory.write_text("".join(f"{pair.target}\t{pair.source}\n" for pair in pairs), encoding="utf-8")
     text.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
     python = [sys.executable, "-m", "knnmt"]
-    command = [*python, "adapt", str(memory), "-o", str(tmp_path / "own.store"), "--sample", "0"]
+    command = [*python, "adapt", str(memory), "-m", "de-en", "-o", str(tmp_path / "own.store"), "--sample", "0"]
     done = warm.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stderr == (

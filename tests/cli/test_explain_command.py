@@ -168,5 +168,5 @@ def test_all_that_translate_can_be_told_of_a_memory_explain_can_be_told_too() ->
     of_output = {"output", "n_best", "scores", "jsonl", "batch_size", "batch_tokens", "window", "timings"}
     of_documents = {"output_directory", "retranslate", "ignore_stated_languages", "check", "html"} - known
     of_matches = {"exact_matches", "match_threshold", "review"}  # what is explained is decoded
-    of_guarding = {"protect", "tags", "glossary"}
+    of_guarding = {"protect", "tags", "placeholders", "glossary"}
     assert offered - known == of_output | of_documents | of_matches | of_guarding | {"evidence", "match"}

@@ -70,7 +70,7 @@ def test_a_language_that_the_model_lacks_is_said_before_anything_is_made(model: 
     done = knnmt("adapt", memory, "-o", tmp_path / "store", "-m", model, "--source-lang", "de", "--target-lang", "it")
     assert done.returncode == 1
     assert not (tmp_path / "store").exists()
-    wrong = knnmt("build", memory, "-o", tmp_path / "store", "--source-lang", "fr", "--target-lang", "en")
+    wrong = knnmt("build", memory, "-o", tmp_path / "store", "-m", "de-en", "--source-lang", "fr")
     assert "--source-lang 'fr': the model translates de to en" in wrong.stderr
 
 

@@ -92,7 +92,7 @@ def test_errors_lists_and_paths(store: Path, tmp_path: Path) -> None:
     )
     status, sent = on_a_terminal("build", memory, "-o", tmp_path / "new")
     assert status == 1
-    assert_tame(sent, "file is \\u009b31m to \\u202e")
+    assert_tame(sent, "no shipped model translates from \\u009b31m to \\u202e")
     status, sent = on_a_terminal(f"--{TRAP}")
     assert status == 2
     assert_tame(sent, "No such option")

@@ -28,7 +28,7 @@ def test_a_catalog_comes_back_with_what_was_missing(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"")
     assert out.read_text() == DONE.format("en")
     said = done.stderr.decode()
-    assert f"knnmt: {catalog}: de to en, as it states (to en)" in said
+    assert f"knnmt: {catalog}: de-en, from de to en: as it states (to en)" in said
     assert f"knnmt: {catalog}: 1 unit translated, marked for review, 1 unchanged; wrote {out}" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["app.en.po", "app.po"]
     printed = knnmt("translate", out, "--retranslate")
@@ -167,7 +167,7 @@ def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) 
 def test_a_catalog_of_the_other_direction_asks_for_another_model(tmp_path: Path) -> None:
     catalog = tmp_path / "app.po"
     catalog.write_text(CATALOG.format("de"))
-    done = knnmt("translate", catalog)
+    done = knnmt("translate", catalog, "-m", "de-en")
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"states that it goes from en to de, but the model de-en translates de to en" in done.stderr
     assert b"--model" in done.stderr
@@ -177,7 +177,7 @@ def test_a_catalog_of_the_other_direction_asks_for_another_model(tmp_path: Path)
 def test_stated_languages_are_ignored_on_request(tmp_path: Path) -> None:
     catalog, out = tmp_path / "app.po", tmp_path / "out.po"
     catalog.write_text(CATALOG.format("fr"))
-    done = knnmt("translate", catalog, "-o", out, "--ignore-stated-languages")
+    done = knnmt("translate", catalog, "-m", "de-en", "-o", out, "--ignore-stated-languages")
     assert (done.returncode, out.read_text()) == (0, DONE.format("fr"))
     assert f"knnmt: {catalog}: de to en, whatever it states (to fr)" in done.stderr.decode()
 
@@ -260,7 +260,7 @@ def test_a_memory_of_any_languages_is_taken_between_those_of_the_model(tmp_path:
     unit = '<tu><tuv xml:lang="de-AT"><seg>Ja.</seg></tuv><tuv xml:lang="fr"><seg>Oui.</seg></tuv>{}</tu>'
     whole = f'<tmx version="1.4"><header srclang="*all*"/><body>{unit}</body></tmx>'
     memory.write_text(whole.format(""))
-    assert knnmt("translate", memory, "-o", out).returncode == 0
+    assert knnmt("translate", memory, "-o", out, "--source-lang", "de").returncode == 0
     assert out.read_text() == whole.format('<tuv xml:lang="en" creationtool="knnmt"><seg>Yes.</seg></tuv>')
 
 

@@ -64,7 +64,7 @@ def test_documents_are_known_compressed_from_standard_input_and_beside_a_pipe(tm
 def test_plain_takes_the_lines_of_a_document(tmp_path: Path) -> None:
     table = tmp_path / "a.csv"
     table.write_text("Guten Morgen!\nJa.\n", encoding="utf-8")
-    done = knnmt("translate", "--plain", table)
+    done = knnmt("translate", "-m", "de-en", "--plain", table)
     assert (done.returncode, done.stderr) == (0, b"")
     assert lines(done.stdout) == [each.text for each in Translator(device="cpu").translate(["Guten Morgen!", "Ja."])]
     picture = tmp_path / "a.txt"
@@ -73,7 +73,7 @@ def test_plain_takes_the_lines_of_a_document(tmp_path: Path) -> None:
 
 
 def test_texts_of_the_command_line(tmp_path: Path) -> None:
-    done = knnmt("translate", "--text", "Guten Morgen!", "-t", "Ja.", stdin=b"nicht gelesen\n")
+    done = knnmt("translate", "-m", "de-en", "--text", "Guten Morgen!", "-t", "Ja.", stdin=b"nicht gelesen\n")
     assert (done.returncode, done.stderr) == (0, b"")
     assert lines(done.stdout) == [each.text for each in Translator(device="cpu").translate(["Guten Morgen!", "Ja."])]
     assert "found both" in refused_at_once("translate", "--text", "Ja.", tmp_path / "a.txt")

@@ -138,6 +138,19 @@ def test_what_nobody_wants_is_not_decoded(batcher: Batcher, watched: Watched) ->
     assert watched.batches == [["erster"], ["weg 2"]]
 
 
+def test_an_equal_text_after_one_that_nobody_wants_is_decoded(batcher: Batcher, watched: Watched) -> None:
+    first = batcher.submit(requests("erster"), SETTINGS)
+    assert watched.begun.wait(60)
+    [gone] = batcher.submit(requests("weg"), SETTINGS)
+    queued(batcher, 1)
+    gone.cancel()
+    watched.go.set()
+    wait(first)
+    wait(batcher.submit(requests("anderer"), SETTINGS))  # by then it was dropped
+    [wanted] = batcher.submit(requests("weg"), SETTINGS)
+    assert wanted.result(60).source == "weg"
+
+
 def test_a_client_with_much_lets_others_go_first(batcher: Batcher, watched: Watched) -> None:
     """Also if its texts are in many requests, and theirs come later."""
     first = batcher.submit(requests("a"), SETTINGS)

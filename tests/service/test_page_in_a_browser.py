@@ -342,3 +342,23 @@ def test_a_memory_becomes_a_domain(page: Page) -> None:
     playwright.expect(page.locator("#domain-facts")).to_contain_text("2 segments")
     translate(page, "Haus", "houses")
     playwright.expect(sentence(page, 0).locator(".words")).to_have_text("house")
+
+
+def test_the_text_or_a_choice_decides_between_two_models(open_page: Windows) -> None:
+    with served(ServiceConfig(device="cpu"), Translator(device="cpu")) as address:
+        page = open_page(address)
+        directions = page.get_by_label("Direction")
+        playwright.expect(directions).to_have_text("as the text looksde → enen → de")
+        words = page.locator(".words").first
+        translate(page, "Datei speichern", "base")
+        playwright.expect(words).to_have_text("Save File")
+        playwright.expect(words).to_have_attribute("lang", "en")
+        translate(page, "Save the file.", "base")
+        playwright.expect(words).to_have_text("Speichern Sie die Datei.")
+        page.get_by_label("Text to translate").fill("OK")
+        page.keyboard.press("Control+Enter")
+        playwright.expect(page.get_by_role("alert")).to_contain_text("language of the text is not clear")
+        directions.select_option("en → de")
+        all_there(page)
+        playwright.expect(words).to_have_attribute("lang", "de")
+        playwright.expect(page.get_by_role("alert")).to_be_hidden()

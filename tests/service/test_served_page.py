@@ -170,7 +170,7 @@ def test_sentences_are_the_text(client: TestClient) -> None:
     cut = client.post("/v1/sentences", json={"text": text}).json()["sentences"]
     assert "".join(cut) == text
     assert [each.strip() for each in cut] == ["Am 3. Mai ist z. B. frei.", "Danach nicht!", "Datei öffnen", "Ende"]
-    assert client.post("/v1/sentences", json={"text": ""}).json() == {"sentences": []}
+    assert client.post("/v1/sentences", json={"text": ""}).json() == {"sentences": [], "language": None}
     assert client.post("/v1/sentences", json={"text": "x" * 1_000_001}).status_code == 413
 
 

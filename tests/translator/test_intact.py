@@ -24,7 +24,7 @@ STRINGS = 10_000  # of which a small part is in `make test`
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator(device="cpu")
+    return Translator("de-en", device="cpu")
 
 
 @pytest.fixture(scope="module")

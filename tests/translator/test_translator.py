@@ -27,7 +27,7 @@ from knnmt.translator.translator import Settings
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator(device="cpu")
+    return Translator("de-en", device="cpu")
 
 
 def test_one_text_gives_one_translation_and_many_give_a_list(translator: Translator) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage
+from knnmt.cli.languages import ModelOption, SourceLanguage, TargetLanguage, model_of_memories
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
 from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
 from knnmt.cli.progress import passing_bars
@@ -18,8 +18,7 @@ from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
-from knnmt.engine.languages import languages_of_text
-from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.engine.shipped import shipped_models
 from knnmt.evaluation.holding_out import plan
 from knnmt.fitting.tuning_config import SAMPLE
 
@@ -42,9 +41,7 @@ def adapt(
     sample: Annotated[
         int, typer.Option(min=0, help="At most this many pairs are translated for BLEU and chrF; 0 translates none.")
     ] = SAMPLE,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
-    ] = DEFAULT_MODEL,
+    model: ModelOption = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     for_fast: ForFast = False,
@@ -78,7 +75,7 @@ def adapt(
     started = time.perf_counter()
     cluster = cluster_of(ray, workers, gpus_per_worker, threads, storage)
     require_free(output)
-    languages = languages_of_text(model, source_language, target_language)
+    model, languages = model_of_memories(model, source_language, target_language, memories_in)
     reading = memories_in(*languages)
     reading.require_files()
     pairs = None if development is None else read_memories(development, ReadingConfig(*languages))
@@ -104,7 +101,7 @@ def adapt(
             bars=passing_bars,
         )
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
-    of_model = () if model == DEFAULT_MODEL else ("-m", model)
+    of_model = () if model in shipped_models() else ("-m", model)
     typer.echo(
         f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with the store"
     )

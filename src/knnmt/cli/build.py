@@ -11,15 +11,13 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.index import tell_ready
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage
+from knnmt.cli.languages import ModelOption, SourceLanguage, TargetLanguage, model_of_memories
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.datastore.manifest import sizes
-from knnmt.engine.languages import languages_of_text
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError
 
 
@@ -29,9 +27,7 @@ def build(
         Path, typer.Option("--output", "-o", help="Where the store goes: a directory that does not exist yet.")
     ],
     memories_in: MemoriesIn,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
-    ] = DEFAULT_MODEL,
+    model: ModelOption = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     dtype: Annotated[str, typer.Option(help="The type of stored keys: float16 or float32.")] = "float16",
@@ -70,7 +66,7 @@ def build(
         knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1
     """
     cluster = cluster_of(ray, workers, gpus_per_worker, threads, storage)
-    pair = languages_of_text(model, source_language, target_language)
+    model, pair = model_of_memories(model, source_language, target_language, memories_in)
     reading = memories_in(*pair)
     engine = load_quickly(model, device, threads, None, source_language, target_language)
     from knnmt.datastore.building import BuildConfig

@@ -20,9 +20,10 @@ from knnmt.cli.progress import tally
 from knnmt.cli.review import ReviewOutput
 from knnmt.cli.streams import noticing_loss, unguarded
 from knnmt.corpus.glossary import Glossary
+from knnmt.corpus.glossary_files import read_glossary
 from knnmt.corpus.visible import visible
 from knnmt.documents.direction import Tags as LanguageTags
-from knnmt.documents.direction import direction_of, languages_of, told_languages
+from knnmt.documents.direction import direction_of, languages_of, model_for_document, told_languages
 from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
 from knnmt.documents.naming import translated_path
@@ -30,13 +31,14 @@ from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.documents.review import ReviewRow
 from knnmt.documents.translating import Outcome, to_translate, translate_document
 from knnmt.engine.language_codes import Languages
+from knnmt.engine.model_choice import ModelChoice
 from knnmt.errors import (
     InputError,
     KnnmtError,
     KnnmtWarning,
+    LanguagesRequiredError,
     SettingError,
     TextWarning,
-    UntoldLanguagesError,
 )
 from knnmt.output_files import write_output
 from knnmt.protection.tags import Tags
@@ -127,11 +129,12 @@ def translate_documents(
     jobs: Jobs,
     between: LanguageTags,
     asked: LanguageTags,
-    load: Callable[[LanguageTags], Translator],
+    chooses_model: bool,
+    load: Callable[[str | None, LanguageTags], Translator],
     decoding: Mapping[str, Any],
     batching: Mapping[str, Any],
     tags: Tags,
-    glossary: Glossary | None,
+    glossary: Path | None,
     retranslate: bool,
     timings: bool,
     review: ReviewOutput | None,
@@ -141,15 +144,13 @@ def translate_documents(
 
     between: the languages to take from documents that hold any number of them
     asked: the languages that the command line names, which take precedence over what documents state
+    chooses_model: whether each document is translated by the shipped model for its languages
+    load: loads a translator, for the chosen model if there is one
+    glossary: a file of terms
     ignore_stated: ignore the languages that documents state
     review: writes the rows of units; with it, documents get remarks about where their translations came from
     """
-    opened = []  # before the model is loaded, so that unreadable files are reported at once
-    for path, place in jobs.places:
-        with _going_on(jobs):
-            document = open_document(path, between)
-            document.ignores_languages = ignore_stated
-            opened.append((path, place, document))
+    opened, choices = _opened(jobs, between, asked, ignore_stated, chooses_model)
     if not opened:
         raise typer.Exit(1)
     if jobs.directory is None:
@@ -158,25 +159,32 @@ def translate_documents(
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", TextWarning)  # reported with the unit
     with timing.record() if timings else nullcontext() as record:
-        translator_for = _translators(load, asked, [document for _, _, document in opened])
-        ready: list[tuple[Path, Path | None, Document, Translator]] = []
+        if chooses_model:
+            translator_for = _translators_of_choices(load, choices)
+        else:
+            translator_for = _translators(partial(load, None), asked, [document for _, _, document in opened])
+        terms_between = cache(partial(read_glossary, glossary)) if glossary is not None else None
+        ready: list[tuple[Path, Path | None, Document, Translator, Glossary | None]] = []
         for path, place, document in opened:
             with _going_on(jobs):
                 translator = translator_for(str(path), document)
                 model = Path(translator.engine.name).name
                 languages = _languages(translator)
                 line = direction_of(document, str(path), languages, model)
+                if choice := choices.get(str(path)):
+                    line = f"{path}: {choice}"
                 final = jobs.renamed(place, document, languages)
                 _require_place(path, final, document)
                 _require_new_name(path, place, final, [each for _, each, *_ in ready])
                 print(f"knnmt: {visible(line)}", file=sys.stderr)
-                ready.append((path, final, document, translator))
+                terms = terms_between and terms_between(languages.source or "de", languages.target or "en")
+                ready.append((path, final, document, translator, terms))
         failed = len(ready) < len(jobs.places)
-        settings = {**decoding, **batching, "glossary": glossary}
-        terms = glossary.terms if glossary is not None else ()
         with ends_with("rerun the command; it resumes"):
-            for path, place, document, translator in ready:
-                how = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
+            for path, place, document, translator, terms in ready:
+                settings = {**decoding, **batching, "glossary": terms}
+                signature = translator.signature(translator.decoding(**decoding))
+                how = f"{signature}|{batching}|{tags}|{retranslate}|{terms.terms if terms is not None else ()}"
                 read = document.with_targets({}).data
                 of = hashlib.sha256(read + how.encode()).hexdigest()
                 units = len(to_translate(document, retranslate))
@@ -200,6 +208,27 @@ def translate_documents(
         print(record.table(), file=sys.stderr)
     if failed:
         raise typer.Exit(1)
+
+
+def _opened(
+    jobs: Jobs, between: LanguageTags, asked: LanguageTags, ignore_stated: bool, chooses_model: bool
+) -> tuple[list[tuple[Path, Path | None, Document]], dict[str, ModelChoice]]:
+    """The documents, with the shipped model for each if they choose it, by its path.
+
+    No model is loaded yet, so that unreadable files are reported at once.
+    """
+    opened: list[tuple[Path, Path | None, Document]] = []
+    choices: dict[str, ModelChoice] = {}
+    for path, place in jobs.places:
+        with _going_on(jobs):
+            document = open_document(path, between)
+            document.ignores_languages = ignore_stated
+            if chooses_model:
+                choice = choices[str(path)] = model_for_document(document, path, asked)
+                document = open_document(path, (choice.source, choice.target))
+                document.ignores_languages = ignore_stated
+            opened.append((path, place, document))
+    return opened, choices
 
 
 @contextmanager
@@ -250,7 +279,7 @@ def _translators(
     try:
         translator = load(asked)
         default = translator.engine.languages.source, translator.engine.languages.target
-    except UntoldLanguagesError:
+    except LanguagesRequiredError:
         wanted = [languages_of(document, asked) for document in documents]
         translator, default = load(max(wanted, key=lambda tags: sum(tag is not None for tag in tags))), asked
     known = translator.engine.languages
@@ -262,6 +291,14 @@ def _translators(
         return between(*told_languages(name, languages_of(document, asked), known, default))
 
     return translator_for
+
+
+def _translators_of_choices(
+    load: Callable[[str | None, LanguageTags], Translator], choices: Mapping[str, ModelChoice]
+) -> Callable[[str, Document], Translator]:
+    """A function that returns the translator for a document and its name. Each model is loaded once."""
+    loaded = cache(lambda model: load(model, (None, None)))
+    return lambda name, _document: loaded(choices[name].name)
 
 
 def _languages(translator: Translator) -> Languages:

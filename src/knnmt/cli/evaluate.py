@@ -16,14 +16,11 @@ from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.options import GpusPerWorker, Ray, StoresAsSystems, Workers, cluster_of
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
-from knnmt.corpus.options import ReadingConfig
-from knnmt.engine.languages import languages_of_text
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import KnnmtWarning, SettingError
 from knnmt.evaluation.comet import ADVICE, Comet
 from knnmt.evaluation.comet import DEFAULT_MODEL as DEFAULT_COMET
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.evaluation.segments import EvaluationText, Half, read_pairs, read_text
+from knnmt.evaluation.segments import Half
 from knnmt.evaluation.systems import CHAT, DESCRIPTION, gather_systems
 
 if TYPE_CHECKING:
@@ -72,8 +69,15 @@ def evaluate(
         ),
     ] = True,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
-    ] = DEFAULT_MODEL,
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the model that the first "
+            "store was built with; without a store the shipped model for the languages of the text]",
+            show_default=False,
+        ),
+    ] = None,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     batch_size: Annotated[int, typer.Option(min=1, help="At most this many sentences are decoded together.")] = 32,
     split_sentences: Annotated[
@@ -146,8 +150,7 @@ def evaluate(
         raise SettingError(f"--comet-model needs --comet-python. {ADVICE}")
     require_sacrebleu()
     systems = gather_systems(datastore or [], system or [], base)
-    languages = languages_of_text(model, source_language, target_language)
-    text = _text(source, reference, pairs, ReadingConfig(*languages), cast("Half", half))
+    text = _text(source, reference, pairs)
     warnings.simplefilter("always", KnnmtWarning)
     with heavy_imports():
         from knnmt.evaluation.evaluating import evaluate as run_evaluation
@@ -160,6 +163,7 @@ def evaluate(
             settings=RunSettings(beam, batch_size, split_sentences),
             systems=systems,
             base=False,  # included if it was requested
+            half=cast("Half", half),
             model=model,
             source_lang=source_language,
             target_lang=target_language,
@@ -190,13 +194,12 @@ def _comet(python: Path | None, model: str) -> Comet | nullcontext[None]:
     return Comet(python, model)
 
 
-def _text(
-    source: Path | None, reference: Path | None, pairs: Path | None, reading: ReadingConfig, half: Half
-) -> EvaluationText:
+def _text(source: Path | None, reference: Path | None, pairs: Path | None) -> Path | tuple[Path, Path]:
+    """The files with the text and its references."""
     if pairs is not None and source is None and reference is None:
-        return read_pairs(pairs, reading, half)
+        return pairs
     if pairs is None and source is not None and reference is not None:
-        return read_text(source, reference, reading, half)
+        return source, reference
     raise SettingError("expected a text with references: --source FILE and --reference FILE, or --pairs FILE")
 
 

@@ -5,13 +5,21 @@ They apply to the text and to the model: "de" chooses the German side of a TMX f
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from knnmt.cli.lines import first_lines
+from knnmt.cli.memories import MemoriesIn
+from knnmt.corpus.options import ReadingConfig
+from knnmt.documents.memory_languages import languages_of_memories, model_for_memories
 from knnmt.engine.languages import languages_of_model, languages_of_text
-from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.engine.model_choice import ModelChoice, choose_model, model_for_texts
+from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
+from knnmt.errors import LanguagesRequiredError
 
 SourceLanguage = Annotated[
     str | None,
@@ -29,6 +37,57 @@ TargetLanguage = Annotated[
         "--target-lang", metavar="TAG", help="Language to translate to.  [default: the model's]", show_default=False
     ),
 ]
+
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the shipped model for the "
+        "languages of the memory, the document or the text]",
+        show_default=False,
+    ),
+]
+
+
+def model_of_memories(
+    model: str | None, source: str | None, target: str | None, memories_in: MemoriesIn
+) -> tuple[str, tuple[str, str]]:
+    """The given model, or else the shipped one for the memories, which is said; and the languages to read."""
+    if model is not None:
+        return model, languages_of_text(model, source, target)
+    reading = memories_in("de", "en")
+    choice = model_for_memories(reading.paths, source, target, reading.reading)
+    typer.echo(f"model      {choice}")
+    return choice.name, (choice.source, choice.target)
+
+
+def model_of_lines(
+    files: list[Path] | None, texts: list[str] | None, source: str | None, target: str | None, plain: bool
+) -> ModelChoice:
+    """The shipped model for lines of text, by the options or by the language of the first lines, which is said."""
+    subject = str(files[0]) if files and len(files) == 1 else "the text"
+    if source is not None or target is not None:
+        choice = choose_model(source, target, subject, "as the options say")
+    else:
+        choice = model_for_texts(texts or first_lines(files, plain), subject)
+    print(f"knnmt: {choice}", file=sys.stderr)
+    return choice
+
+
+def languages_of_check(
+    model: str | None, source: str | None, target: str | None, datastore: Path | None, files: list[Path] | None
+) -> tuple[str, str]:
+    """The languages of documents to check: the given ones, or else the memory's, the model's or the documents'."""
+    if datastore is not None or model is not None:
+        return languages_of_request(model, source, target, datastore)
+    if source is None and target is None:
+        with suppress(LanguagesRequiredError):  # documents in several languages each state their own
+            (source, target), _ = languages_of_memories(files or [], ReadingConfig())
+    choice = shipped_model(source, target)
+    own = shipped_models()[choice or DEFAULT_MODEL]
+    return source or own[0], target or own[1]
 
 
 def languages_of_request(
@@ -51,6 +110,8 @@ def languages_if_known(
     """
     if datastore is not None:
         return languages_of_request(model, source, target, datastore)
-    own = languages_of_model(model or DEFAULT_MODEL, None, None)
+    if model is None:
+        return source, target
+    own = languages_of_model(model, None, None)
     # A single one is only a default of a multilingual model.
     return (source, target) if None in own else (source or own[0], target or own[1])

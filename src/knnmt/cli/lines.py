@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, Setting
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
+
+_FIRST_LINES = 200  # lines that show the language of the text
 
 
 def translate_lines(
@@ -44,10 +47,7 @@ def translate_lines(
     load: is called after everything that can be checked without a model
     settings: of `Translator.stream`
     """
-    _check_input(files, texts, output)
-    keyboard = not files and not texts and sys.stdin.isatty()
-    if keyboard:
-        print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
+    if _from_keyboard(files, texts):
         settings = {**settings, "window": 1}
     total = len(texts) if texts else count_lines(files, plain)
     warnings.simplefilter("always", KnnmtWarning)
@@ -75,7 +75,8 @@ def translate_lines(
         raise typer.Exit(1)
 
 
-def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:
+def check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:
+    """Raise an error for input that cannot be read, and say if lines are to be typed."""
     if texts and files:
         raise SettingError("expected --text or files, found both: give one of them")
     for file in files or []:
@@ -83,6 +84,12 @@ def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path
             raise InputError(f"{file}: no such file. To translate these words themselves, use --text")
     if not texts:
         require_other_output(output, files)
+    if _from_keyboard(files, texts):
+        print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
+
+
+def _from_keyboard(files: list[Path] | None, texts: list[str] | None) -> bool:
+    return not files and not texts and sys.stdin.isatty()
 
 
 def count_lines(files: list[Path] | None, plain: bool) -> int | None:
@@ -104,6 +111,21 @@ def lines_of(files: list[Path] | None, plain: bool = False) -> Iterator[str]:
         yield from decode_lines(sys.stdin.buffer, "standard input")
     for file in files or []:
         yield from read_lines(file, plain)
+
+
+def first_lines(files: list[Path] | None, plain: bool) -> list[str]:
+    """The first lines of regular files, or those that standard input has already got; none of them is taken away."""
+    if files:
+        return [line for file in files if file.is_file() for line in islice(read_lines(file, plain), _FIRST_LINES)]
+    _look_at_standard_input(plain)
+    stream = sys.stdin.buffer
+    if isinstance(stream, io.BufferedReader):
+        begun = stream.peek()
+    else:  # what stands for standard input in a test or another program
+        place = stream.tell()
+        begun = stream.read(io.DEFAULT_BUFFER_SIZE)
+        stream.seek(place)
+    return begun.decode("utf-8", "ignore").splitlines()[:_FIRST_LINES]
 
 
 def _look_at_standard_input(plain: bool) -> None:

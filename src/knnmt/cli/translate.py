@@ -9,8 +9,15 @@ import typer
 
 from knnmt.cli.check import check_documents, require_check
 from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
-from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_if_known, languages_of_request
-from knnmt.cli.lines import translate_lines
+from knnmt.cli.languages import (
+    SourceLanguage,
+    TargetLanguage,
+    languages_if_known,
+    languages_of_check,
+    languages_of_request,
+    model_of_lines,
+)
+from knnmt.cli.lines import check_input, translate_lines
 from knnmt.cli.output import Columns
 from knnmt.cli.panels import DECODING, MEMORY, RESEARCH
 from knnmt.cli.retrieval_options import options_of, takes_retrieval_settings
@@ -18,7 +25,6 @@ from knnmt.cli.review import review_output
 from knnmt.cli.start import load_translator
 from knnmt.config import MatchConfig
 from knnmt.corpus.glossary_files import read_glossary
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import SettingError
 from knnmt.protection.placeholder_syntax import checked_patterns
 from knnmt.protection.tags import TAGS, Tags
@@ -46,7 +52,7 @@ def translate(
             "--model",
             "-m",
             help="A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the model that the "
-            f"store was built with; without a store {DEFAULT_MODEL}]",
+            "store was built with; without a store the shipped model for the languages of the document or text]",
             show_default=False,
         ),
     ] = None,
@@ -325,12 +331,10 @@ def translate(
     own = checked_patterns(placeholders or ())
     if own and not protect:
         raise SettingError(f"--placeholder {own[0]} says what --protect keeps: leave --no-protect out")
-    between = ("", "")
-    if glossary or check or html:
-        between = languages_of_request(model, source_language, target_language, datastore)
-    terms = read_glossary(glossary, *between) if glossary is not None else None
     if check or html is not None:
         require_check(check, html)
+        between = languages_of_check(model, source_language, target_language, datastore, files)
+        terms = read_glossary(glossary, *between) if glossary is not None else None
         check_documents(files, between, datastore, terms, jsonl, html, own)
         return
     taking = matches_taken_over(exact_matches, match_threshold, datastore)
@@ -348,7 +352,10 @@ def translate(
             Jobs.of(files or [], output, output_directory),
             languages_if_known(model, source_language, target_language, datastore),
             (source_language, target_language),
-            lambda languages: load_translator(model, languages, device, dtype, threads, datastore, exact, settings),
+            model is None and datastore is None,
+            lambda chosen, languages: load_translator(
+                chosen or model, languages, device, dtype, threads, datastore, exact, settings
+            ),
             {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
             {
                 "batch_size": batch_size,
@@ -358,7 +365,7 @@ def translate(
                 **taking,
             },
             kept if protect else "none",
-            terms,
+            glossary,
             retranslate,
             timings,
             rows,
@@ -368,6 +375,13 @@ def translate(
     for name, is_given in {"--retranslate": retranslate, "--ignore-stated-languages": ignore_stated_languages}.items():
         if is_given:
             raise SettingError(f"{name} is for documents: leave it out, or name a document")
+    check_input(files, texts, output)
+    if model is None and datastore is None:
+        choice = model_of_lines(files, texts, source_language, target_language, plain)
+        model, source_language, target_language = choice.name, choice.source, choice.target
+    terms = None
+    if glossary is not None:
+        terms = read_glossary(glossary, *languages_of_request(model, source_language, target_language, datastore))
     languages = (source_language, target_language)
     translate_lines(
         files,

@@ -94,6 +94,30 @@ for _name, (_, _words) in _LANGUAGES.items():
         _LANGUAGES_OF[_word].append(_name)
 _LETTERS = {script: re.compile(f"[{letters}]") for script, (_, letters) in _SCRIPTS.items()}
 _WORD = re.compile(r"[^\W\d_]+")
+# What tells the two languages of the shipped models apart: groups of three letters, with _ for the ends of a word, and
+# common words without such groups.
+_GROUPS_AND_WORDS = {
+    "de": (
+        "_ak _au _di _ei _er _fü _ge _ih _ka _ko _kö _ni _od _si _um _un _ve _vo _wu _wä _ze _zu _üb abe ach "
+        "ahr akt auf aus bei ben ber bes che chl chn cht chu das dem den der die dun ebe ech ege ehe ehr ei_ "
+        "eic eil ein eis eit ekt en_ enn erb erd erh erk eru erw etz euc fen für geb geg gen gew gt_ gun hle "
+        "hne hr_ hre ht_ hte ich ie_ ier ig_ ige ihn ihr ird isc kan kei kom kon kti kön lag lei len lle llt "
+        "lte lun mit nac nde nen nn_ nun och ode rbe rei rsc rte run rwe sch sei sic sie tei tel ten tet tig "
+        "tik tun uch uf_ um_ und ung von vor wei wen wer wie wir wur wäh zei zen zu_ zur ähl änd önn übe ür_",
+        "ja nein danke bitte hallo guten tag datei hilfe öffnen fertig weiter zurück",
+    ),
+    "en": (
+        "_ac _ad _ap _as _by _ca _ch _co _cr _ex _fo _if _it _no _of _on _or _ot _sh _su _th _to _up _us _wh "
+        "_yo acc act ain al_ anc any app are ase ave ay_ be_ by_ cal can cat cco ce_ ces cif com con cor cou "
+        "cre ct_ cti ded dis ds_ eas eat eci eco ect ed_ ee_ eed enc equ eve ey_ fic fie fro ght god hat hav "
+        "he_ hey his ho_ hou how ic_ ica if_ igh ill inc ing is_ ith ity ive led ll_ llo lly low ly_ may nce "
+        "ned not nt_ ny_ od_ of_ or_ ose ot_ oth ou_ oul oun our ous out ove ow_ pec ple rea red rep rom rs_ "
+        "ry_ sed sho sur ted th_ tha the thi tho tic tin to_ ts_ ty_ up_ use ve_ we_ whe whi who wil wit you",
+        "yes no thanks please hello good day file help open done next back save new edit",
+    ),
+}
+_EVIDENCE = {tag: [frozenset(each.split()) for each in both] for tag, both in _GROUPS_AND_WORDS.items()}
+_MIN_EVIDENCE, _MIN_AGREEMENT = 2, 0.65  # of a text that is German or English
 _MIN_WORDS, _MIN_LETTERS = 5, 10  # at least this many for a segment to count, in Latin script and in others
 _MAX_CHARACTERS = 2000
 _MIN_HITS = 2
@@ -172,6 +196,19 @@ def guess_of(text: str) -> tuple[str, float] | None:
         return None
     codes, _ = _LANGUAGES[ranked[0][0]]
     return codes.partition(" ")[0], ranked[0][1] / hits.total()
+
+
+def german_or_english(text: str) -> str | None:
+    """The tag of the language of a text that is in one of the two; None if that is not clear."""
+    found = Counter[str]()
+    for word in _WORD.findall(text[:_MAX_CHARACTERS].lower()):
+        marked = f"_{word}_"
+        groups = {marked[place : place + 3] for place in range(len(word))}
+        for tag, (known, words) in _EVIDENCE.items():
+            found[tag] += len(groups & known) + 2 * (word in words)
+        found["de"] += 2 * any(letter in "äöüß" for letter in word)
+    (tag, most), (_, fewer) = found.most_common() or [("", 0), ("", 0)]
+    return tag if most >= max(_MIN_EVIDENCE, _MIN_AGREEMENT * (most + fewer)) else None
 
 
 def _language_of(words: list[str]) -> str | None:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, SupportsIndex
 
 from knnmt.corpus.catalog_language import catalog_language
-from knnmt.corpus.languages import matches
+from knnmt.corpus.languages import is_tag, matches
 from knnmt.corpus.lines import raw_lines, refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -77,6 +77,19 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
             for form in _forms(parsed, singular, f"{name}#{entry.message}", language, config, report):
                 if pair := report.admit(*form):
                     yield pair
+
+
+def po_languages(stream: BufferedReader, name: str) -> tuple[str | None, str | None]:
+    """The source and target language that a catalog's header states; None if it does not."""
+    header = next(_entries(stream, name), None)
+    if header is None:
+        return None, None
+    quoted = (
+        line.decode(_encoding(header, name), "replace").partition('"')[2].rpartition('"')[0] for line in header.lines
+    )
+    fields = (field.partition(":") for field in "".join(quoted).split("\\n"))
+    stated = {key.strip().lower(): value.strip() for key, _, value in fields if is_tag(value)}
+    return stated.get("x-source-language"), stated.get("language")
 
 
 def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from io import BufferedReader
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from knnmt.corpus.inline import InlineRules, segment_texts
-from knnmt.corpus.languages import match_rank
+from knnmt.corpus.languages import match_rank, matches, normalise
 from knnmt.corpus.markup import local_name, read_units
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -22,6 +23,7 @@ CONTEXT_PROPERTY = "x-context"  # also as a prefix: x-context-pre, x-context-pos
 _PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
+_FIRST_UNITS = 100
 _MAX_NAMED = 4  # languages of a unit in a message
 
 _Variant = tuple[str, "etree._Element"]
@@ -54,6 +56,22 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
         context = "\n".join(_properties(element, lambda kind: kind.lower().startswith(CONTEXT_PROPERTY)))
         if pair := report.admit(source, target, origin, context):
             yield pair
+
+
+def tmx_languages(stream: BufferedReader, name: str, config: ReadingConfig) -> tuple[str | None, str | None]:
+    """The source language that the header states, and the only other language of the first units; None if unclear."""
+    header_language: str | None = None
+    languages: dict[str, None] = {}
+    for element in islice(read_units(stream, name, "tmx", ("tu",), ("header",), config, ReadingReport()), _FIRST_UNITS):
+        if local_name(element) == "header":
+            header_language = element.get("srclang")
+        else:
+            variants = (variant for variant in element if _is(variant, "tuv"))
+            languages.update((tag, None) for each in variants if (tag := each.get(_XML_LANG) or each.get("lang")))
+    if header_language is None or header_language.lower() == "*all*":
+        return None, None
+    others = [tag for tag in languages if not matches(header_language, tag)]
+    return header_language, others[0] if len({normalise(tag).split("-")[0] for tag in others}) == 1 else None
 
 
 def _chosen(

@@ -38,6 +38,12 @@ def read_xliff(
             yield from _unit_pairs(element, ordinal, name, codes, config, report)
 
 
+def xliff_languages(stream: BufferedReader, name: str, config: ReadingConfig) -> tuple[str | None, str | None]:
+    """The source and target language that the file states for its first unit; None if it does not."""
+    first = next(read_units(stream, name, "xliff", _UNITS, (), config, ReadingReport()), None)
+    return (None, None) if first is None else _stated_languages(first)
+
+
 def _unit_pairs(
     unit: etree._Element,
     ordinal: int,
@@ -104,19 +110,25 @@ def _sides(
 
 def _direction(unit: etree._Element, config: ReadingConfig, report: ReadingReport) -> tuple[str | None, bool]:
     """The reason if the unit's languages exclude it, and whether its sides are swapped."""
-    found: dict[str, str | None] = {"source": None, "target": None}
-    for ancestor in unit.iterancestors():
-        for side, short in (("source", "src"), ("target", "trg")):
-            found[side] = found[side] or ancestor.get(f"{side}-language") or ancestor.get(f"{short}Lang")
-    way = direction(config.languages, found["source"], found["target"])
-    described = f"{found['source'] or 'unstated'} to {found['target'] or 'unstated'}"
+    source, target = _stated_languages(unit)
+    way = direction(config.languages, source, target)
+    described = f"{source or 'unstated'} to {target or 'unstated'}"
     if way is None:
         return f"file is {described}", False
-    if None in found.values():
+    if source is None or target is None:
         report.note(f"file is {described}, included on request")
     if way == "swapped":
         report.note(f"file is {described}, sides swapped")
     return None, way == "swapped"
+
+
+def _stated_languages(unit: etree._Element) -> tuple[str | None, str | None]:
+    """The source and target language that the elements around a unit state; None if they do not."""
+    found: dict[str, str | None] = {"source": None, "target": None}
+    for ancestor in unit.iterancestors():
+        for side, short in (("source", "src"), ("target", "trg")):
+            found[side] = found[side] or ancestor.get(f"{side}-language") or ancestor.get(f"{short}Lang")
+    return found["source"], found["target"]
 
 
 def _untranslatable(unit: etree._Element) -> bool:

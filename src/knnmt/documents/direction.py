@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from knnmt.corpus.language_guess import LanguageGuess, looks_of
+from itertools import islice
+from pathlib import PurePath
+
+from knnmt.corpus.language_guess import LanguageGuess, german_or_english, looks_of
 from knnmt.documents.document import Document
 from knnmt.documents.elements import plain
+from knnmt.documents.naming import stated_language
 from knnmt.engine.language_codes import Languages, best_code, same_language
+from knnmt.engine.model_choice import ModelChoice, choose_model
 from knnmt.errors import SettingError
 
 Tags = tuple[str | None, str | None]  # of source and target, None if unknown
+_FIRST_UNITS = 200  # that show the language of a document
 
 
 def languages_of(document: Document, asked: Tags) -> Tags:
@@ -16,6 +22,22 @@ def languages_of(document: Document, asked: Tags) -> Tags:
     stated = (None, None) if document.ignores_languages else document.languages
     source, target = (one or other for one, other in zip(asked, stated, strict=True))
     return source or _guess(document).tag(), target
+
+
+def model_for_document(document: Document, path: PurePath, asked: Tags) -> ModelChoice:
+    """The shipped model for a document: by the requested languages, or else by those that it states, that its text
+    looks like, or that its name says.
+    """
+    if asked != (None, None):
+        return choose_model(*asked, str(path), "as the options say")
+    if not document.ignores_languages and document.languages != (None, None):
+        source, target = document.languages
+        stated = " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)
+        return choose_model(source, target, str(path), f"as it states ({stated})")
+    texts = (plain(unit.source) for unit in document.units if unit.translatable)
+    if looks := german_or_english("\n".join(islice(texts, _FIRST_UNITS))):
+        return choose_model(looks, None, str(path), f"its text looks {looks_of(looks)}")
+    return choose_model(stated_language(path), None, str(path), "as its name says")
 
 
 def told_languages(name: str, wanted: Tags, model: Languages, default: Tags) -> Tags:

@@ -90,13 +90,18 @@ def jobs_of(memories: Sequence[Path], config: ReadingConfig) -> Iterator[list[Pa
 
 def _target_comes_first(first: Path, second: Path, config: ReadingConfig) -> bool:
     """Whether the names of two files, or their folders, say that the first is the target."""
-    sides = [[side for side, _ in _sides(path, config) if side is not None][-1:] for path in (first, second)]
-    if sides[0] and sides[0] == sides[1]:
+    sides = [named_side(path, config) for path in (first, second)]
+    if sides[0] is not None and sides[0] == sides[1]:
         raise InputError(
             f"{first} and {second}: expected a {config.source_language} and a {config.target_language} file, but both "
-            f"names say {config.languages[sides[0][0]]}. Name the files in pairs"
+            f"names say {config.languages[sides[0]]}. Name the files in pairs"
         )
-    return sides[0] == [1] or sides[1] == [0]
+    return sides[0] == 1 or sides[1] == 0
+
+
+def named_side(path: Path, config: ReadingConfig) -> int | None:
+    """The side that the name of a file, or of a folder above it, says: 0 for the source, 1 for the target."""
+    return next(iter([side for side, _ in _sides(path, config) if side is not None][-1:]), None)
 
 
 def _is_bilingual(path: Path) -> bool:

@@ -32,6 +32,12 @@ def download_name(name: str, source: str | None, target: str | None, bilingual: 
     return (renamed or f"{path.stem}.{normalise(target)}") + path.suffix
 
 
+def stated_language(path: PurePath) -> str | None:
+    """The language that the name of a document says, if it is German or English: film.de.srt; None otherwise."""
+    tag = _tag_of(path.stem)
+    return None if tag is None or normalise(tag).split("-")[0] not in ("de", "en") else tag
+
+
 def _tag_of(part: str) -> str | None:
     found = _LAST.fullmatch(part)
     return None if found is None else re.sub(r"[_-]r?(?=[A-Z]{2}$)", "-", found["tag"])

@@ -23,7 +23,7 @@ from knnmt.engine.checkpoint import find_checkpoint, read_json, read_tokenizer_c
 from knnmt.engine.language_codes import Languages, best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
-from knnmt.errors import CheckpointError, IgnoredSettingWarning, SettingError, UntoldLanguagesError
+from knnmt.errors import CheckpointError, IgnoredSettingWarning, LanguagesRequiredError, SettingError
 
 _FORMS = {
     "m2m100": re.compile(r"__([a-z]{2,3})__"),
@@ -202,7 +202,7 @@ def _require_stated(side: Literal["source", "target"], asked: str | None, stated
 
 def _chosen(side: str, asked: str | None, codes: Sequence[str]) -> str:
     if asked is None:
-        raise UntoldLanguagesError(
+        raise LanguagesRequiredError(
             f"the model has {len(codes)} languages and needs to know which to use: give --{side}-lang "
             f"({side}_lang=), a tag such as de or one of its own codes ({', '.join(codes[:3])}, ...)"
         )

@@ -26,8 +26,8 @@ from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.distributed.building import encode_on
 from knnmt.distributed.cluster import Cluster
+from knnmt.documents.memory_languages import model_for
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
@@ -71,7 +71,7 @@ def adapt(
     *,
     dev: str | Path | Iterable[SegmentPair] | None = None,
     sample: int = SAMPLE,
-    model: Model = DEFAULT_MODEL,
+    model: Model | None = None,
     source_lang: str | None = None,
     target_lang: str | None = None,
     device: str | None = None,
@@ -91,7 +91,8 @@ def adapt(
     config: how to build it
     dev: a file or pairs to tune and report on; then nothing is held out. They do not become part of the store
     sample: at most this many pairs are translated and scored; 0 for none
-    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded `Translator`
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded `Translator`; by default the
+        shipped model for the languages of the memories
     source_lang, target_lang: languages of the memories; by default the model's
     cluster: where Ray runs the model over the text; by default this process runs it. Tuning and measuring always run in
         this process
@@ -100,6 +101,13 @@ def adapt(
         the total
     """
     store = Path(store)
+    if model is None:
+        if isinstance(memories, Plan):
+            choice, _ = model_for(memories.memory(), source_lang, target_lang)
+        else:
+            choice, memories = model_for(memories, source_lang, target_lang)
+        tell(f"model      {choice}")
+        model, source_lang, target_lang = choice.name, choice.source, choice.target
     languages = text_languages(model, source_lang, target_lang)
     if isinstance(memories, Plan):
         check(dev is None, "a plan includes its development text: give dev to the plan")

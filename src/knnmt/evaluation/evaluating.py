@@ -15,10 +15,9 @@ from knnmt.datastore.overlap import Known, known
 from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.distributed.cluster import Cluster
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CometError
 from knnmt.evaluation.comet import ADVICE, Comet
-from knnmt.evaluation.loading import Model, text_languages, translator_of
+from knnmt.evaluation.loading import Model, model_of_evaluation, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
 from knnmt.evaluation.running import Run, RunSettings, Watch, machine, run_systems
 from knnmt.evaluation.scoring import Score, compare, require_sacrebleu
@@ -28,11 +27,12 @@ from knnmt.evaluation.systems_as_tasks import run_systems_on
 from knnmt.output_files import write_output
 from knnmt.translator.translator import Translator
 
+_Text = str | Path | tuple[str | Path, str | Path] | Sequence[str | Path] | Iterable[SegmentPair] | EvaluationText
 _KNOWN = "its source is in a store"
 
 
 def evaluate(
-    text: str | Path | tuple[str | Path, str | Path] | Iterable[SegmentPair] | EvaluationText,
+    text: _Text,
     datastores: str | Path | Sequence[str | Path] = (),
     settings: RunSettings | None = None,
     *,
@@ -40,7 +40,7 @@ def evaluate(
     base: bool = True,
     half: Half = "all",
     skip_known: bool = False,
-    model: Model = DEFAULT_MODEL,
+    model: Model | None = None,
     source_lang: str | None = None,
     target_lang: str | None = None,
     device: str | None = None,
@@ -61,7 +61,8 @@ def evaluate(
     base: the model alone is the first system
     half: "report" or "tune": one half of the text, divided by a hash of the source as in `tune`
     skip_known: leave out segments whose source a store holds, for all systems
-    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded `Translator`
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded `Translator`; by default the model
+        of the first store, or without a store the shipped model for the languages of the text
     output: a directory for hypotheses, segments (segments.tsv) and the report; the same call resumes after the finished
         systems
     watch: is called with a system's translations, its name and their number
@@ -74,7 +75,7 @@ def evaluate(
     )
     paths = [datastores] if isinstance(datastores, str | Path) else datastores
     systems = gather_systems(list(map(Path, paths)), systems, base)
-    languages = text_languages(model, source_lang, target_lang)
+    model, languages, text = _model(model, systems, text, source_lang, target_lang)
     require_sacrebleu(languages[1])
     text = _read(text, ReadingConfig(*languages), half)
     translator = translator_of(
@@ -114,8 +115,19 @@ def evaluate(
     return report
 
 
+def _model(
+    model: Model | None, systems: Sequence[System], text: _Text, source_lang: str | None, target_lang: str | None
+) -> tuple[Model, tuple[str, str], _Text]:
+    """The model to evaluate, the languages, and the text, which is still to be read."""
+    if isinstance(text, EvaluationText):
+        return (*model_of_evaluation(model, systems, text.segments, source_lang, target_lang)[:2], text)
+    files = cast("tuple[str | Path, str | Path]", text) if isinstance(text, tuple) else None
+    chosen, languages, read = model_of_evaluation(model, systems, files or text, source_lang, target_lang)
+    return chosen, languages, text if files is not None else read
+
+
 def _read(
-    text: str | Path | tuple[str | Path, str | Path] | Iterable[SegmentPair] | EvaluationText,
+    text: _Text,
     reading: ReadingConfig,
     half: Half,
 ) -> EvaluationText:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from knnmt.config import check
 from knnmt.datastore.store import Datastore
+from knnmt.documents.memory_languages import model_for
+from knnmt.documents.memory_reading import MemoriesOrPairs
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.engine.languages import languages_of_text
+from knnmt.evaluation.systems import System
+from knnmt.translator.memories import languages_of, model_of
 from knnmt.translator.translator import Translator
 
 Model = str | Path | Translator
@@ -61,6 +66,24 @@ def text_languages(model: Model, source_lang: str | None, target_lang: str | Non
         return languages_of_text(model, source_lang, target_lang)
     own = model.engine.languages
     return source_lang or own.source or "de", target_lang or own.target or "en"
+
+
+def model_of_evaluation(
+    model: Model | None,
+    systems: Iterable[System],
+    text: MemoriesOrPairs,
+    source_lang: str | None,
+    target_lang: str | None,
+) -> tuple[Model, tuple[str, str], MemoriesOrPairs]:
+    """The given model, or else that of the first store or the shipped one for the text; its languages; the text."""
+    if model is None:
+        stores = (each.datastore for each in systems if each.datastore is not None and each.chat is None)
+        if (store := next(stores, None)) is not None:
+            source, target = languages_of(store)
+            return model_of(store), (source_lang or source, target_lang or target), text
+        choice, text = model_for(text, source_lang, target_lang)
+        return choice.name, (choice.source, choice.target), text
+    return model, text_languages(model, source_lang, target_lang), text
 
 
 def _refuse_idle(**given: object) -> None:

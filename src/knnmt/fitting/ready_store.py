@@ -20,10 +20,10 @@ from knnmt.datastore.building import build as build_store
 from knnmt.datastore.manifest import sizes
 from knnmt.distributed.building import encode_on
 from knnmt.distributed.cluster import Cluster
+from knnmt.documents.memory_languages import model_for
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.engine.base import Engine, State
 from knnmt.engine.languages import languages_of_text
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.index.progress import Bars, no_bars
 
 
@@ -82,7 +82,7 @@ def build(
     *,
     make_index: bool = True,
     restart: bool = False,
-    model: str | Path | Engine[Any] = DEFAULT_MODEL,
+    model: str | Path | Engine[Any] | None = None,
     source_lang: str | None = None,
     target_lang: str | None = None,
     device: str | None = None,
@@ -97,7 +97,8 @@ def build(
     path: a directory that does not exist yet
     make_index: estimate settings that fit the store, and make an index
     restart: discard an interrupted build instead of continuing it
-    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded engine, such as a translator's
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded engine, such as a translator's; by
+        default the shipped model for the languages of the memories
     source_lang, target_lang: languages of the memories; by default the model's
     cluster: where Ray runs the model over the text; by default this process runs it
     progress: is called with pairs and entries done
@@ -109,6 +110,9 @@ def build(
     from knnmt.engine.loading import load_engine
     from knnmt.fitting.index_preparation import make_ready
 
+    if model is None:
+        choice, memories = model_for(memories, source_lang, target_lang)
+        model, source_lang, target_lang = choice.name, choice.source, choice.target
     if isinstance(model, str | Path):
         languages = languages_of_text(model, source_lang, target_lang)
         if threads is not None:

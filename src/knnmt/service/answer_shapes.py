@@ -68,6 +68,8 @@ class TranslationAnswer(BaseModel):
     score: float | None
     complete: bool = Field(description="False if the translation was cut off at the longest allowed length.")
     index: int | None = Field(default=None, description="In a stream: the number of its text.")
+    source_language: str | None = Field(default=None, description="If it is known.")
+    target_language: str | None = Field(default=None, description="If it is known.")
     alternatives: list[AlternativeAnswer] | None = None
     tokens: list[str] | None = Field(default=None, description="With evidence.")
     evidence: list[dict[str, Any] | None] | None = Field(
@@ -126,6 +128,9 @@ class SentencesAnswer(BaseModel):
     """The sentences of a text in order, each with the white space that follows it. Joined, they are the text again."""
 
     sentences: list[str]
+    language: str | None = Field(
+        default=None, description="The language that the text looks like; null if it is unclear or need not be known."
+    )
 
 
 class MatchesAnswer(BaseModel):
@@ -135,14 +140,24 @@ class MatchesAnswer(BaseModel):
     matches: list[list[MatchAnswer]]
 
 
+class DirectionAnswer(BaseModel):
+    """Two languages."""
+
+    source: str | None
+    target: str | None
+
+
 class DomainAnswer(BaseModel):
     """A domain."""
 
     name: str
     default: bool
     memory: bool = Field(description="False for the model alone.")
-    source_language: str | None
+    source_language: str | None = Field(description="Null if several are possible, or if it is unknown.")
     target_language: str | None
+    directions: list[DirectionAnswer] | None = Field(
+        default=None, description="What the model alone translates between."
+    )
     segments: int | None = None
     entries: int | None = None
     generation: int | None = Field(default=None, description="Increases with every change.")

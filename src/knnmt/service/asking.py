@@ -16,7 +16,7 @@ from knnmt.corpus.glossary import Glossary, Term
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.service.access import Caller, Role
 from knnmt.service.config import Limits
-from knnmt.service.domains import Domain
+from knnmt.service.domains import Domain, Tags, fits
 from knnmt.service.guard import DOMAIN
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import Decoded
@@ -107,21 +107,44 @@ async def address_is_known(request: Request, service: TheService) -> None:
 
 
 def domain_asked(
-    request: Request, service: Service, caller: Caller, named: str | None, role: Role = "translate"
+    request: Request,
+    service: Service,
+    caller: Caller,
+    named: str | None,
+    role: Role = "translate",
+    languages: Tags = (None, None),
 ) -> Domain:
     """The domain from the path's prefix, from the body, or the default one, if the caller may use it.
 
-    The caller's rights are checked before the domain's existence, because the names of the domains are secret.
+    If no domain is named, and the default one does not fit the requested languages or is only the model, the only
+    domain with a memory in these languages is used. The caller's rights are checked before the domain's existence,
+    because the names of the domains are secret.
     """
     prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and named not in (None, prefix):
         raise Problem(422, "two_domains", "the path names one domain and the body another: name only one")
     name = named if prefix is None else prefix
+    if name is None:
+        name = _named_by(languages, service, caller)
     if name is None and not caller.sees(service.domains.default):
         raise Problem(403, "forbidden", "this key may not be used for the default domain: name one of its own")
     caller.require(role, service.domains.default if name is None else name)
     require_whole_address(request, service)
     return service.domains.of(name)
+
+
+def _named_by(languages: Tags, service: Service, caller: Caller) -> str | None:
+    """The only domain with a memory in these languages, if the default domain is less fitting."""
+    own = service.domains.of(None).languages
+    is_wanted = service.config.default is not None if own is None else fits(languages, own)
+    if languages[1] is None or is_wanted:
+        return None
+    fitting = [
+        each.name
+        for each in service.domains
+        if each.languages is not None and caller.sees(each.name) and fits(languages, each.languages)
+    ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def require_whole_address(request: Request, service: Service) -> None:
@@ -186,12 +209,18 @@ def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:
     return settings
 
 
-async def require_retrieval(service: Service, requests: Sequence[TextRequest]) -> None:
-    """Raise a problem for languages that the model lacks, and for settings that the store of a request cannot have."""
+async def directed(service: Service, requests: Sequence[TextRequest]) -> list[TextRequest]:
+    """Requests with languages, if these choose the model.
+
+    Raise a problem for languages that no model has, and for settings that the store of a request cannot have.
+    """
+    if service.translator.chooses_model:
+        requests = await asyncio.to_thread(service.translator.directed, requests)
     first = requests[0]
     by = service.translator.between(first.languages)
     if first.datastore is not None and first.settings.given():
         await asyncio.to_thread(by.memories.retrieval, first.datastore, first.settings)  # type: ignore[arg-type]
+    return list(requests)
 
 
 async def sent_file(request: Request, what: str, write: Callable[[bytes], object]) -> None:

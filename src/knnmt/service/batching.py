@@ -267,6 +267,8 @@ class Batcher:
             self._linger()
             while True:
                 free = self._workers == 1 or not self._costly  # otherwise another worker has a costly segment
+                for text in self._pieces.drop_abandoned():
+                    self._forget(text)  # an equal text that comes later is decoded anew
                 if pieces := self._pieces.take_batch(self._workers - self._busy, with_costly=free):
                     self._decoding += len(pieces)
                     self._busy += 1

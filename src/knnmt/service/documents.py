@@ -23,7 +23,7 @@ from threading import Event, Lock
 from typing import IO, Literal
 
 from knnmt.corpus.glossary import Glossary
-from knnmt.documents.direction import direction_of
+from knnmt.documents.direction import direction_of, model_for_document
 from knnmt.documents.elements import plain
 from knnmt.documents.kept import Kept
 from knnmt.documents.naming import download_name
@@ -222,8 +222,17 @@ class Documents:
         work = sent.work
         document = open_document(sent.source, work.languages)
         document.ignores_languages = work.ignore_stated
-        model = self._translator.engine
-        direction_of(document, sent.name, Languages(*work.languages, model.languages.codes), Path(model.name).name)
+        if self._translator.chooses_model:
+            languages: AskedLanguages | None = work.domain.languages
+            if languages is None:
+                choice = model_for_document(document, PurePath(sent.name), work.told)
+                languages = choice.source, choice.target
+                document = open_document(sent.source, languages)
+                document.ignores_languages = work.ignore_stated
+            work = sent.work = replace(work, languages=languages, told=languages)
+        engine = self._translator.between(work.told).engine
+        known = Languages(*work.languages, engine.languages.codes)
+        direction_of(document, sent.name, known, Path(engine.name).name)
         sent.download_name = download_name(sent.name, *work.languages, document.bilingual)
         units = to_translate(document)
         sent.characters = sum(len(plain(unit.source)) for unit in units)

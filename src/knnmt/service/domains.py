@@ -11,16 +11,19 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
+from typing import Self
 
 from knnmt.datastore.manifest import MANIFEST, read_manifest
 from knnmt.datastore.publication import storage_errors, sync_directory
+from knnmt.engine.language_codes import same_language
 from knnmt.errors import KnnmtError, NotADatastoreError, SettingError
 from knnmt.service.config import BASE, require_name
 from knnmt.service.problems import Problem
 
+Tags = tuple[str | None, str | None]  # of source and target
 _DOMAINS = "domains"
 _DELETED = "deleted"
 
@@ -30,12 +33,20 @@ class Domain:
     """A domain to translate with.
 
     store: None for the model alone
+    languages: of the store, source and target
     made: whether a request made it, so that it can be deleted
     """
 
     name: str
     store: Path | None
+    languages: tuple[str, str] | None = None
     made: bool = False
+
+    @classmethod
+    def with_store(cls, name: str, store: Path, made: bool) -> Self:
+        """A domain with a store."""
+        manifest = read_manifest(store)
+        return cls(name, store, (manifest.source_language, manifest.target_language), made)
 
     def required_store(self) -> Path:
         """Its store; raise a problem if it has none."""
@@ -50,7 +61,7 @@ class Domains:
     def __init__(self, configured: Mapping[str, Path], default: str, data: Path | None) -> None:
         self._default, self._changing = default, Lock()
         self._known = {BASE: Domain(BASE, None)}
-        self._known |= {name: Domain(name, path.resolve()) for name, path in configured.items()}
+        self._known |= {name: Domain.with_store(name, path.resolve(), made=False) for name, path in configured.items()}
         self._place = None if data is None else data.resolve() / _DOMAINS
         if self._place is not None:
             with storage_errors(self._place):
@@ -58,7 +69,7 @@ class Domains:
                 shutil.rmtree(self._place.with_name(_DELETED), ignore_errors=True)
             for found in sorted(self._place.iterdir()):
                 if (found / MANIFEST).is_file() and _is_name(found.name) and found.name not in self._known:
-                    self._known[found.name] = Domain(found.name, found, made=True)
+                    self._known[found.name] = Domain.with_store(found.name, found, made=True)
         if default not in self._known:
             raise SettingError(f"the default domain {default!r} is not one of {', '.join(self._known)}")
 
@@ -115,8 +126,7 @@ class Domains:
     def take_in(self, name: str) -> Domain:
         """Serve a store that was made at its place."""
         with self._changing:
-            made = Domain(name, self.place_of_new(name), made=True)
-            read_manifest(made.required_store())
+            made = Domain.with_store(name, self.place_of_new(name), made=True)
             self._known[name] = made
             return made
 
@@ -124,12 +134,12 @@ class Domains:
         """Move a store from elsewhere in the data directory to its place, in one step, and serve it."""
         with self._changing:
             place = self.place_of_new(name)
-            read_manifest(made)
+            domain = replace(Domain.with_store(name, made, made=True), store=place)
             with storage_errors(place):
                 made.rename(place)
                 sync_directory(place.parent)
-            self._known[name] = Domain(name, place, made=True)
-            return self._known[name]
+            self._known[name] = domain
+            return domain
 
     def delete(self, name: str) -> Domain:
         """Delete a domain that was made by a request. Its store is first moved away from its place, in one step."""
@@ -149,6 +159,17 @@ class Domains:
             del self._known[name]
         shutil.rmtree(gone, ignore_errors=True)
         return found
+
+
+def fits(asked: Tags, own: Tags) -> bool:
+    """Whether two languages are the requested ones, or may be because they are unknown; None is any language."""
+    return all(_fits(*each) for each in zip(asked, own, strict=True))
+
+
+def _fits(asked: str | None, own: str | None) -> bool:
+    """Whether a language is the requested one, or may be because it is unknown."""
+    is_known = own is not None and same_language(own, own) is not None
+    return asked is None or not is_known or same_language(asked, own or "") is True
 
 
 def _is_name(name: str) -> bool:

@@ -23,7 +23,14 @@ _DOMAIN = {
     "generation": 3,
     "deletable": False,
 }
-_BASE = {"name": "base", "default": False, "memory": False, "source_language": "de", "target_language": "en"}
+_BASE = {
+    "name": "base",
+    "default": False,
+    "memory": False,
+    "source_language": None,
+    "target_language": None,
+    "directions": [{"source": "de", "target": "en"}, {"source": "en", "target": "de"}],
+}
 _JOB = {
     "id": "3f6c0e5a9b1d4c78",
     "domain": "software",
@@ -92,7 +99,8 @@ EXAMPLES = {
         },
     ),
     ("post", "/v1/sentences"): Example(
-        {"text": f"{_SENTENCE} Öffnen Sie sie nicht."}, {"sentences": [f"{_SENTENCE} ", "Öffnen Sie sie nicht."]}
+        {"text": f"{_SENTENCE} Öffnen Sie sie nicht."},
+        {"sentences": [f"{_SENTENCE} ", "Öffnen Sie sie nicht."], "language": "de"},
     ),
     ("post", "/v1/explain"): Example(
         {"texts": [_SENTENCE], "domain": "software"},

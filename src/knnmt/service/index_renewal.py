@@ -12,18 +12,15 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Lock
-from typing import TYPE_CHECKING
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
 from knnmt.index.saved import lags, update_index
 from knnmt.service.beside import end_with_the_service
-
-if TYPE_CHECKING:
-    from knnmt.translator.memories import Memories
 
 _log = logging.getLogger("knnmt.service")
 _NICENESS = 10
@@ -31,10 +28,13 @@ start_process = subprocess.Popen
 
 
 class IndexRenewal:
-    """Renews the indexes of the stores that a translator has open, one at a time. Threads may share it."""
+    """Renews the indexes of the stores that a translator has open, one at a time. Threads may share it.
 
-    def __init__(self, memories: Memories) -> None:
-        self._memories = memories
+    refresh: is called with a store whose index was renewed
+    """
+
+    def __init__(self, refresh: Callable[[Path], None]) -> None:
+        self._refresh = refresh
         self._pool = ThreadPoolExecutor(1, "knnmt-index")
         self._lock = Lock()
         self._considered: set[Path] = set()  # whose index is being renewed, or could not be renewed
@@ -80,7 +80,7 @@ class IndexRenewal:
                 )
                 return
             self._considered.discard(path)
-        self._memories.refresh([path])
+        self._refresh(path)
 
 
 def main() -> None:

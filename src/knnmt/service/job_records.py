@@ -39,6 +39,7 @@ class Job:
 
     name: the sender's name of the memory
     file: our name of it
+    source_language, target_language: of the memory, if the sender names them
     adding: to a domain that existed when the job started
     done, of: pairs that are built, and their number once they are counted
     summary: what became of the memory's units, in lines
@@ -53,6 +54,8 @@ class Job:
     name: str
     file: str
     format: str | None
+    source_language: str | None = None
+    target_language: str | None = None
     skip_malformed: bool
     unfinished: bool
     by: str

@@ -269,7 +269,7 @@ class Jobs:
             job = self._update(job, stage="indexing")
         if job.adding:
             self._run(job, "index")
-            self._translator.memories.refresh([self._domains.of(job.domain).required_store()])
+            self._translator.refresh_store(self._domains.of(job.domain).required_store())
         self._end(job, "done")
 
     def _publish(self, job: Job) -> None:
@@ -289,7 +289,7 @@ class Jobs:
         for place, segment in enumerate(made.segments):
             with made.reading():
                 _, pair = next(segment.units())
-            with self._translator.memories.using(path) as memory:
+            with self._translator.for_store(path).memories.using(path) as memory:
                 held = pair in memory.opened.sources.pairs_of(pair.source)
             if not held:
                 writer.do(lambda store, place=place: store.take_over(made, place)).result()  # type: ignore[misc]
@@ -349,23 +349,27 @@ class Jobs:
     def _work_of(self, job: Job, kind: Literal["build", "index"]) -> MemoryWork:
         engine = self._translator.engine
         dtype = "float32" if engine.computes_in == "int8" else engine.computes_in  # keys are not computed in int8
-        languages = engine.languages.source or "de", engine.languages.target or "en"
+        model: str | None = None if self._translator.chooses_model else engine.name
+        source, target = job.source_language, job.target_language
+        if model is not None:
+            source, target = source or engine.languages.source or "de", target or engine.languages.target or "en"
         store = None
         if job.adding:
             store = self._domains.of(job.domain).required_store()
             manifest = Datastore.open(store).manifest
-            dtype, languages = manifest.compute_dtype, (manifest.source_language, manifest.target_language)
+            model, dtype = self._translator.for_store(store).engine.name, manifest.compute_dtype
+            source, target = manifest.source_language, manifest.target_language
         return MemoryWork(
             kind=kind,
             file=str(self._records.memory(job)),
             name=job.name,
             store=str(self._records.store(job)),
             domain=None if store is None else str(store),
-            model=engine.name,
+            model=model,
             device=str(engine.device),
             dtype=dtype,
-            source_language=languages[0],
-            target_language=languages[1],
+            source_language=source,
+            target_language=target,
             format=job.format,
             skip_malformed=job.skip_malformed,
             unfinished=job.unfinished,

@@ -27,6 +27,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.slices import too_long_for
 from knnmt.datastore.store import Datastore
+from knnmt.documents.memory_languages import model_for_memories
 from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
@@ -51,6 +52,7 @@ class MemoryWork:
     file: the memory
     name: the sender's name of it
     store: the store to make
+    model: None for the shipped one for the languages of the memory
     domain: the existing store that the pairs are for, if any; pairs that it already holds are left out
     pairs: at most this many
     unpacked_bytes: of the file, at most
@@ -61,11 +63,11 @@ class MemoryWork:
     name: str
     store: str
     domain: str | None
-    model: str
+    model: str | None
     device: str
     dtype: str
-    source_language: str
-    target_language: str
+    source_language: str | None
+    target_language: str | None
     format: str | None
     skip_malformed: bool
     unfinished: bool
@@ -95,6 +97,9 @@ def _build(work: MemoryWork, tell: Tell) -> None:
             f"the keys of the domain's store were changed after building ({', '.join(held.manifest.transforms)}), "
             f"so nothing can be added to it"
         )
+    work = _with_model(work, tell)
+    assert work.source_language is not None  # noqa: S101 - chosen with the model
+    assert work.target_language is not None  # noqa: S101
     config = BuildConfig(work.source_language, work.target_language)
     if held is not None:
         manifest = held.manifest
@@ -134,6 +139,18 @@ def _build(work: MemoryWork, tell: Tell) -> None:
     _make_store(work, config, chain(first_ones, pairs), reading, total, tell)
 
 
+def _with_model(work: MemoryWork, tell: Tell) -> MemoryWork:
+    """The work with a model and languages."""
+    if work.model is not None:
+        return work
+    reading = ReadingConfig(
+        format=work.format, on_error="skip" if work.skip_malformed else "stop", max_bytes=work.unpacked_bytes
+    )
+    choice = model_for_memories([Path(work.file)], work.source_language, work.target_language, reading)
+    tell({"read": [f"model      {choice}"]})
+    return replace(work, model=choice.name, source_language=choice.source, target_language=choice.target)
+
+
 def _report_again(work: MemoryWork, pairs: Iterator[SegmentPair], reading: MemoryReading, tell: Tell) -> None:
     """Report the same as the process that built the store and was killed."""
     store, engine = Datastore.open(work.store), _engine(work)
@@ -162,6 +179,7 @@ def _make_store(
 
 
 def _engine(work: MemoryWork) -> Engine[Any]:
+    assert work.model is not None  # noqa: S101 - chosen before
     return load_engine(work.model, work.device, work.dtype, work.source_language, work.target_language)
 
 

@@ -100,8 +100,10 @@ class Decoded(OfTexts):
     contexts: list[str] | None = Field(
         default=None, description="The context of each text, for exact matches; one for each text."
     )
-    source_language: str | None = Field(default=None, max_length=35, description="For models of many languages.")
-    target_language: str | None = Field(default=None, max_length=35, description="For models of many languages.")
+    source_language: str | None = Field(
+        default=None, max_length=35, description="By default the domain's, or else the one that the texts look like."
+    )
+    target_language: str | None = Field(default=None, max_length=35, description="By default the domain's.")
     beam: int = Field(default=5, ge=1, description="Hypotheses kept at each step; 1 is greedy search.")
     length_penalty: float | None = Field(
         default=None, ge=-100, le=100, description="Values above 0 prefer longer translations."
@@ -197,6 +199,8 @@ class DomainAsked(SegmentsAsked):
     """A new domain and its first pairs."""
 
     name: str = Field(pattern="^[a-z0-9][a-z0-9_-]{0,63}$", examples=["medical"])
+    source_language: str | None = Field(default=None, max_length=35, description="By default as the pairs look.")
+    target_language: str | None = Field(default=None, max_length=35, description="By default as the pairs look.")
 
 
 def _searching(asked: Decoded) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.correcting import undo
 from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.store import Change, Datastore
+from knnmt.engine.shipped import shipped_models
 from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
@@ -68,8 +69,9 @@ class Service:
         )
         for domain in self.domains:
             if domain.store is not None:
-                self.translator.memories.refresh([domain.store])  # closes others if they take too much memory
-                self.translator.memories.retrieval(domain.store)  # raises errors in the file at once
+                memories = self.translator.for_store(domain.store).memories
+                memories.refresh([domain.store])  # closes others if they take too much memory
+                memories.retrieval(domain.store)  # raises errors in the file at once
         limits = config.limits
         on_cpu = self.translator.engine.device.type == "cpu"
         batch, workers = (_ON_A_CPU, min(_WORKERS, torch.get_num_threads())) if on_cpu else (_ON_A_GPU, 1)
@@ -137,7 +139,7 @@ class Service:
         correction = self.corrections.one(domain.name, number)
 
         def undone(store: Datastore) -> Change:
-            change = undo(store, correction.replacement, self.translator.engine)
+            change = undo(store, correction.replacement, self.translator.for_store(store).engine)
             if change is None:
                 raise Problem(
                     409, "changed_since", "the domain no longer holds this correction, so there is nothing to undo"
@@ -152,8 +154,10 @@ class Service:
         """A domain as clients see it, without its path on disk."""
         told: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
         if domain.store is None:
-            languages = self.translator.engine.languages
-            return {**told, "memory": False, "source_language": languages.source, "target_language": languages.target}
+            directions = [{"source": source, "target": target} for source, target in self.directions]
+            only = directions[0] if len(directions) == 1 else {"source": None, "target": None}
+            languages = {"source_language": only["source"], "target_language": only["target"]}
+            return {**told, "memory": False, **languages, "directions": directions}
         manifest = read_manifest(domain.store)
         return {
             **told,
@@ -166,12 +170,20 @@ class Service:
             "deletable": domain.made,
         }
 
+    @property
+    def directions(self) -> list[tuple[str | None, str | None]]:
+        """The languages that the model alone translates between; a multilingual model has those it was set to."""
+        if self.translator.chooses_model:
+            return list(shipped_models().values())
+        languages = self.translator.engine.languages
+        return [(languages.source, languages.target)]
+
     def delete(self, name: str) -> None:
         """Delete a domain that was made by a request, with its store."""
         gone = self.domains.delete(name)
         if gone.store is not None:
             self.writers.forget(gone.store)
-            self.translator.memories.close(gone.store)
+            self.translator.close_store(gone.store)
             self.corrections.forget(name)
 
     def close(self) -> None:

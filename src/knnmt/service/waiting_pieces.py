@@ -63,22 +63,25 @@ class WaitingPieces:
         """Whether a batch with this segment takes much longer than usual."""
         return piece.cost > _COSTLY * self._most_cost
 
+    def drop_abandoned(self) -> set[WaitingText]:
+        """Remove the segments of texts that nobody wants any more, and return these texts."""
+        unwanted = [piece for piece in self._queue.in_turn() if piece.text.abandoned]
+        self._queue.forget(set(unwanted))
+        self._count_out(unwanted)
+        return {piece.text for piece in unwanted}
+
     def take_batch(self, idle: int, with_costly: bool) -> list[Piece]:
         """Remove the next batch: the segment whose turn it is, and those of its lane with the most similar lengths.
 
         idle: the workers that decode nothing; each of them gets a share of what waits
         with_costly: whether costly segments are taken; otherwise they wait
         """
-        considered, unwanted = list[Piece](), list[Piece]()
+        considered = list[Piece]()
         for piece in self._queue.in_turn():
-            if piece.text.abandoned:
-                unwanted.append(piece)
-            elif (with_costly or not self.is_costly(piece)) and (not considered or piece.lane == considered[0].lane):
+            if (with_costly or not self.is_costly(piece)) and (not considered or piece.lane == considered[0].lane):
                 considered.append(piece)
                 if len(considered) == _CONSIDERED * self._batch:
                     break
-        self._queue.forget(set(unwanted))
-        self._count_out(unwanted)
         if not considered:
             return []
         most, first = min(self._batch, -(-len(self._queue) // idle)), len(considered[0].job.source)

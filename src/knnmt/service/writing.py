@@ -107,7 +107,7 @@ class StoreWriter:
 
     def _require_fitting(self, pairs: Sequence[SegmentPair]) -> None:
         """Raise a problem for pairs that a store would leave out, so that no pair is falsely reported as stored."""
-        engine = self._translator.engine
+        engine = self._translator.for_store(self._path).engine
         accelerators = self._opened().manifest.accelerators
         seen = [for_model(pair, accelerators) for pair in pairs]
         sides = zip(
@@ -124,7 +124,7 @@ class StoreWriter:
 
     def _opened(self) -> Datastore:
         if self._store is None or self._store.changed:
-            self._store = Datastore.open(self._path, self._translator.engine, guarded=True)
+            self._store = Datastore.open(self._path, self._translator.for_store(self._path).engine, guarded=True)
         return self._store
 
     def _submit(self, change: _Change) -> Future[Written]:
@@ -172,7 +172,7 @@ class StoreWriter:
             return group
 
     def _write(self, group: Sequence[_Change]) -> Written:
-        store, engine, first = self._opened(), self._translator.engine, group[0]
+        store, engine, first = self._opened(), self._translator.for_store(self._path).engine, group[0]
         pairs = [pair for change in group for pair in change.pairs]
         replacements: Sequence[Replacement] = ()
         with store.reading():
@@ -185,7 +185,7 @@ class StoreWriter:
                 change, replacements = corrected.change, corrected.replacements
             else:
                 change = store.add(pairs, engine)
-        self._translator.memories.refresh([self._path])
+        self._translator.refresh_store(self._path)
         manifest = store.manifest
         return Written(manifest.generation, manifest.live_sentences, change.removed_sentences, tuple(replacements))
 
@@ -196,7 +196,7 @@ class Writers:
     def __init__(self, translator: Translator, told: Callable[[WriteReport], None] = lambda _report: None) -> None:
         self._translator, self._told = translator, told
         self._pool = ThreadPoolExecutor(_WRITERS, "knnmt-write")
-        self._renewal = IndexRenewal(translator.memories)
+        self._renewal = IndexRenewal(translator.refresh_store)
         self._lock = Lock()
         self._writers: dict[Path, StoreWriter] = {}
 

@@ -79,11 +79,16 @@ class Asking:
     placeholders: tuple[str, ...] = ()
 
     def window(
-        self, texts: Iterator[str | Marked | Request], most: int, memories: Callable[[AskedLanguages], Memories]
+        self,
+        texts: Iterator[str | Marked | Request],
+        most: int,
+        memories: Callable[[AskedLanguages], Memories],
+        directing: Callable[[list[Request]], list[Request]],
     ) -> tuple[list[AskedText], Exception | None]:
         """The next texts, at most so many, and the error that ends them, if any; texts before the error are included.
 
         memories: the open stores of texts in these languages
+        directing: gives languages to requests that name none
         """
         requests: list[Request] = []
         failure: Exception | None = None
@@ -99,7 +104,7 @@ class Asking:
         if not requests:
             return ready, failure
         try:
-            ready.extend(self._with_memories(requests, memories))
+            ready.extend(self._with_memories(directing(requests), memories))
         except KnnmtError as error:  # it comes before the other error, if there is one
             failure = error
         return ready, failure

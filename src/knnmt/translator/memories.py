@@ -19,7 +19,7 @@ from knnmt.distributed.shard_set import ShardSet
 from knnmt.distributed.sharded_store import ShardedStore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
-from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.engine.shipped import DEFAULT_MODEL, shipped_models
 from knnmt.errors import DatastoreDamagedError, ModelNotFoundError, SlowSearchWarning
 from knnmt.fitting.calibration import Calibration, Estimates
 from knnmt.fitting.certainty import Certainty
@@ -57,7 +57,7 @@ def languages_of(store: Store) -> tuple[str, str]:
 
 
 def model_of(store: Store | None) -> str:
-    """The model that a store was built with, by name if it is here; it may be a copy of the shipped one."""
+    """The model that a store was built with, by name if it is here; it may be a copy of a shipped one."""
     if store is None:
         return DEFAULT_MODEL
     manifest = _manifest_of(store)
@@ -65,8 +65,9 @@ def model_of(store: Store | None) -> str:
     try:
         find_checkpoint(name)
     except ModelNotFoundError:
-        if fingerprint(find_checkpoint(DEFAULT_MODEL)) == manifest.fingerprint:
-            return DEFAULT_MODEL
+        for shipped in shipped_models():
+            if fingerprint(find_checkpoint(shipped)) == manifest.fingerprint:
+                return shipped
         raise
     return name
 
@@ -246,6 +247,10 @@ class Memories:
         if (found := ShardSet.read(store.path)) is not None:
             return ShardedStore(store, found.opened(store.path), device, tokenizer, found.seconds)
         return OpenStore(store, device, self._exact, choose_probes, tokenizer)
+
+    def holds(self, datastore: Store) -> bool:
+        """Whether a store is open."""
+        return _place(datastore) in self._open
 
     def close(self, datastore: Store) -> None:
         """Close a store; its memory is freed."""

@@ -121,7 +121,7 @@ class Piecework:
         """Cut texts into segments, with the newest state of their stores. A text that cannot be translated has none."""
         translator = self._translator
         asked, failure = self._asking.window(
-            iter(requests), len(requests), lambda languages: translator.between(languages).memories
+            iter(requests), len(requests), lambda languages: translator.between(languages).memories, list
         )
         if failure is not None:
             raise failure

@@ -15,7 +15,8 @@ import torch
 from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, OpenStores, check
 from knnmt.corpus.glossary import Glossary
 from knnmt.engine.loading import load_engine
-from knnmt.engine.shipped import shipped_models
+from knnmt.engine.model_choice import choose_model
+from knnmt.engine.shipped import DEFAULT_MODEL, shipped_models
 from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
 from knnmt.protection.marked import Marked
 from knnmt.protection.placeholder_syntax import checked_patterns
@@ -26,13 +27,13 @@ from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, setti
 from knnmt.retrieval.statistics import Statistics
 from knnmt.threads import require_threads
 from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
+from knnmt.translator.directions import Directing, Directions
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
 from knnmt.translator.stages import Call, Stages, unheard_texts
 from knnmt.translator.translation import Translation
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
-_MAX_DIRECTIONS = 256  # translators for other languages that are remembered
 
 
 class DatastoreSettings(RetrievalKeywords, total=False):
@@ -83,13 +84,12 @@ class Translator:
     `close`, or the end of a `with` block, frees the memory of the model and the stores.
 
     model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the model that the
-        datastore was built with, or the shipped one without a datastore
+        datastore was built with, or without a datastore the shipped one for the languages of each call (`directed`)
     device: "cpu", "cuda", "cuda:N"; by default CUDA if there is a GPU
     dtype: "float32", "bfloat16", "float16" (CUDA), "int8" (CPU), or "auto" for the fastest on this machine; by default
         float32 on a CPU and float16 on CUDA
     threads: CPU threads of the whole process; by default PyTorch's number
-    source_lang, target_lang: for multilingual models, tags (de, pt-BR) or the model's own codes; by default the
-        datastore's
+    source_lang, target_lang: tags (de, pt-BR), or a multilingual model's own codes; by default the datastore's
     datastore: the memory of calls that name no other
     exact: search every key of a store, even if it has an index
     open_stores: how many stores stay open for later calls
@@ -128,18 +128,24 @@ class Translator:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
             require_threads(threads)
             torch.set_num_threads(threads)
+        name = model or _default_model(datastore, source_lang, target_lang)
+        self.chooses_model = (model, source_lang, target_lang) == (None,) * 3 and name in shipped_models()
         if datastore is not None:
             of_store = languages_of(datastore)
             source_lang, target_lang = source_lang or of_store[0], target_lang or of_store[1]
-        self.engine = load_engine(model or model_of(datastore), device, dtype, source_lang, target_lang)
+        self.engine = load_engine(name, device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact, open_stores)
         self.statistics = Statistics()
         self.stages = Stages(self.engine)
         self._datastore = datastore
-        self._directions: dict[AskedLanguages, Translator] = {}
+        self._directions = Directions(self, self.chooses_model)
         self._settings: RetrievalSettings = self._asked["settings"]
         if datastore is not None:
             self.memories.retrieval(datastore, self._settings)  # raises errors in the settings at once
+
+    def with_model(self, model: str) -> Translator:
+        """A translator with another model and the same settings, without a default datastore."""
+        return type(self)(**{**self._asked, "model": model, "datastore": None, "threads": None})
 
     def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
         """A translator between other languages with the same loaded model, which is not copied.
@@ -153,32 +159,39 @@ class Translator:
         other.engine = self.engine.for_languages(source_lang, target_lang)
         other.stages = Stages(other.engine)
         other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
-        other._directions = {}
+        other._directions = Directions(other, False)
         return other
 
     def between(self, asked: AskedLanguages) -> Translator:
-        """The translator for these languages: this one, or another with the same weights."""
-        if asked == (None, None):
-            return self
-        found = self._directions.get(asked)
-        if found is None:
-            own = self.engine.languages
-            told = self.engine.for_languages(asked[0] or own.source, asked[1] or own.target).languages
-            if told == own:
-                found = self
-            else:
-                same = [each for each in list(self._directions.values()) if each.engine.languages == told]
-                found = same[0] if same else self.for_languages(told.source, told.target)
-            while len(self._directions) >= _MAX_DIRECTIONS:
-                self._directions.pop(next(iter(self._directions)), None)
-            found = self._directions.setdefault(asked, found)
-        return found
+        """The translator for these languages: this one, another with the same weights, or one with the shipped model
+        for them if the languages choose the model.
+        """
+        return self._directions.between(asked)
+
+    def for_store(self, store: Store) -> Translator:
+        """The translator for a store: this one, or one with the shipped model for the store's languages."""
+        return self._directions.for_store(store)
+
+    def refresh_store(self, store: Store) -> None:
+        """Move an open store to its newest generation, index and settings."""
+        self.for_store(store).memories.refresh([store])
+
+    def close_store(self, store: Store) -> None:
+        """Close a store, whichever translator opened it."""
+        for each in self._directions.all():
+            each.memories.close(store)
+
+    def directed(self, requests: Iterable[Request]) -> list[Request]:
+        """Requests with languages, if the languages choose the model: those of a request's store, or without a store
+        those that the texts of all such requests together look like.
+        """
+        return Directing(self._directions, self._datastore)(list(requests))
 
     def close(self) -> None:
         """Free the model and the stores. Running calls may finish or fail with an error, as later ones do."""
-        for each in (self, *self._directions.values()):
+        for each in self._directions.all():
             each.memories.close_all()
-        self._directions = {}
+        self._directions = Directions(self, False)
         self.engine = self.memories = self.stages = cast("Any", _Closed())
 
     def __enter__(self) -> Self:
@@ -327,7 +340,7 @@ class Translator:
             ready = TextMemory(memory, SourceMatcher(memory.store.datastore))
             return self._stream(iter(texts), Asking(ready, settings, matching, on_error, own), call, searching)
         if memory is not None:
-            self.memories.retrieval(memory, settings)  # raises errors in the settings at once
+            self.for_store(memory).memories.retrieval(memory, settings)  # raises errors in the settings at once
         return self._stream(iter(texts), Asking(memory, settings, matching, on_error, own), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
@@ -370,7 +383,9 @@ class Translator:
     def retrieval(self, **of_memory: Unpack[DatastoreSettings]) -> Retrieval | None:
         """The retrieval of a call with these settings, None for the model alone. Defaults are those of `stream`."""
         memory, settings = self._memory_settings(of_memory)
-        return memory if memory is None or isinstance(memory, Retrieval) else self.memories.retrieval(memory, settings)
+        if memory is None or isinstance(memory, Retrieval):
+            return memory
+        return self.for_store(memory).memories.retrieval(memory, settings)
 
     def _memory_settings(self, given: DatastoreSettings) -> tuple[Retrieval | Store | None, RetrievalSettings]:
         """The memory of a call and its retrieval; the translator's own if the call gives none."""
@@ -387,8 +402,10 @@ class Translator:
         self, texts: Iterator[str | Marked | Request], asking: Asking, call: Call, searching: Mapping[str, object]
     ) -> Iterator[Translation]:
         failure: Exception | None = None
+        directing = Directing(self._directions, asking.memory)
+        memories_between = lambda asked: self.between(asked).memories  # noqa: E731
         while failure is None:
-            window, failure = asking.window(texts, call.batching.window, lambda asked: self.between(asked).memories)
+            window, failure = asking.window(texts, call.batching.window, memories_between, directing)
             if not window and failure is None:
                 return
             for translation in self._translate_in_order(window, call, searching):
@@ -423,6 +440,15 @@ class _Closed:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise SettingError("the translator was closed: make another one")
+
+
+def _default_model(datastore: Store | None, source_lang: str | None, target_lang: str | None) -> str:
+    """The model that a store was built with, or else the shipped one for two languages, or else the first one."""
+    if datastore is not None:
+        return model_of(datastore)
+    if source_lang is None and target_lang is None:
+        return DEFAULT_MODEL
+    return choose_model(source_lang, target_lang, "the text", "").name
 
 
 def _wherever(model: str | Path | None) -> str | Path | None:

@@ -102,10 +102,10 @@ async def translate(request: Request, service: TheService) -> Response:
 async def _translate(request: Request, service: Service) -> Response:
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.key)
-    domain = domain_asked(request, service, caller, None)
     languages = asked.langpair.split("|")
     if len(languages) != 2:
         raise Problem(422, "invalid_request", "langpair: expected two languages separated by |, such as deu|eng")
+    domain = domain_asked(request, service, caller, None, languages=(languages[0], languages[1]))
     is_page = asked.format == "html"
     work = TextWork(
         direction=required_direction(service, domain, *languages),

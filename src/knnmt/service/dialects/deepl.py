@@ -104,7 +104,7 @@ class TranslateAnswer(BaseModel):
 async def translate(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Translate texts."""
     asked = await read(request, TranslateAsked)
-    domain = domain_of(request, service, caller, asked.translation_memory_id)
+    domain = domain_of(request, service, caller, asked)
     split = _split(asked)
     if _is_probe(asked) and directions.direction(service, domain, asked.source_lang, asked.target_lang) is None:
         return JSONResponse({"translations": [{"detected_source_language": "EN", "text": "test"}]})
@@ -213,10 +213,12 @@ async def not_written(caller: TheDeepLCaller) -> Response:
 # What documents ask for, too ------------------------------------------------------------------------------------------
 
 
-def domain_of(request: Request, service: Service, caller: Caller, memory: str | None) -> Domain:
-    """The domain: by the id of a memory, by the path, or the default one."""
+def domain_of(request: Request, service: Service, caller: Caller, asked: LanguagesOfTexts) -> Domain:
+    """The domain: by the id of a memory, by the path, or by the languages."""
+    memory = asked.translation_memory_id
     named = None if memory is None else domain_numbered(service, caller, memory).name
-    return domain_asked(request, service, caller, named)
+    languages = asked.source_lang or None, asked.target_lang
+    return domain_asked(request, service, caller, named, languages=languages)
 
 
 def memory_id(domain: Domain) -> str:

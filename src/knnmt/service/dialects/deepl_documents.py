@@ -76,7 +76,7 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
     caller.require("translate")
     asked = await read(request, DocumentAsked, files=1)
     file = file_of(asked.file, "file")
-    domain = domain_of(request, service, caller, asked.translation_memory_id)
+    domain = domain_of(request, service, caller, asked)
     way = required_way(service, domain, asked)
     name = asked.filename or file.filename or "document"
     if asked.output_format and not name.lower().endswith(f".{asked.output_format.lower()}"):

@@ -224,7 +224,7 @@ async def upload(token: InPath, request: Request, service: TheService) -> Respon
     """Send a memory that was announced. Whoever has the address may: clients send no key here."""
     announced = service.exchanges.with_token(token, "import")
     service.access.holder(announced.by).require("admin", announced.domain)
-    asked = {"format": None, "skip_malformed": False, "unfinished": False}
+    asked: dict[str, object] = {"format": None, "skip_malformed": False, "unfinished": False}
     with service.exchanges.receiving(announced.id):
         made = await memories_route.begun(
             request, service, announced.file_name, domain=announced.domain, by=announced.by, **asked

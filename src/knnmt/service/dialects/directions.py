@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from knnmt.corpus.languages import is_tag, normalise
 from knnmt.engine.language_codes import best_code, same_language
-from knnmt.service.domains import Domain
+from knnmt.service.domains import Domain, Tags, fits
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.translator.memories import languages_of
 
 _NAMES = """
 af Afrikaans|sq Albanian|am Amharic|ar Arabic|hy Armenian|az Azerbaijani|eu Basque|be Belarusian|bn Bengali|bs Bosnian
@@ -30,7 +29,7 @@ _NAME_OF = dict(each.split(" ", 1) for line in _NAMES.split("\n") for each in li
 class Direction:
     """A source and a target language, by tags of two letters if there are such. None: unknown.
 
-    told: the languages that requests tell the model; none, unless the model has many languages
+    told: the languages that requests tell the translator; none, if it has only one direction
     """
 
     source: str | None
@@ -47,19 +46,24 @@ def direction(service: Service, domain: Domain, source: str | None, target: str 
         if tag is not None and not is_tag(tag):
             raise Problem(422, "invalid_request", f"expected a language tag, such as de, found {tag[:40]!r}")
     model = service.translator.engine.languages
-    if domain.store is not None:
-        own = languages_of(domain.store)
-        fits = _fits(source, own[0]) and _fits(target, own[1])
-        return Direction(short(own[0]), short(own[1]), own if model.codes else (None, None)) if fits else None
+    if domain.languages is not None:
+        both = domain.languages
+        told: Tags = both if model.codes or service.translator.chooses_model else (None, None)
+        return Direction(short(both[0]), short(both[1]), told) if fits((source, target), both) else None
     if model.codes:
         told = source or model.source, target or model.target
         has_all = all(tag is None or best_code(tag, model.codes) for tag in (source, target))
         return Direction(_short(told[0]), _short(told[1]), told) if has_all else None
-    if not (_fits(source, model.source) and _fits(target, model.target)):
-        return None
     if not all(tag is None or is_language(tag) for tag in (source, target)):
         return None
-    return Direction(_short(model.source or source), _short(model.target or target))
+    possible = [each for each in service.directions if fits((source, target), each)]
+    if len(possible) > 1:  # then the texts decide
+        return Direction(None, None)
+    if not possible:
+        return None
+    [own] = possible
+    told = own if service.translator.chooses_model else (None, None)
+    return Direction(_short(own[0] or source), _short(own[1] or target), told)
 
 
 def required_direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction:
@@ -78,16 +82,15 @@ def required_direction(service: Service, domain: Domain, source: str | None, tar
 def pairs(service: Service, domain: Domain) -> Iterator[tuple[str, str]]:
     """The language pairs of a domain, without duplicates."""
     model = service.translator.engine.languages
-    if domain.store is not None:
-        source, target = languages_of(domain.store)
-        yield short(source), short(target)
+    if domain.languages is not None:
+        yield short(domain.languages[0]), short(domain.languages[1])
     elif model.codes:
         names = sorted({short(code) for code in model.codes})
         # Models that are told only the target have one source language.
         sources = names if model.source in model.codes else [short(model.source)] if model.source else []
         yield from ((one, other) for one in sources for other in names if one != other)
-    elif model.source and model.target:
-        yield short(model.source), short(model.target)
+    else:
+        yield from ((short(source), short(target)) for source, target in service.directions if source and target)
 
 
 def short(tag: str) -> str:
@@ -108,9 +111,3 @@ def name_of(tag: str) -> str:
 
 def _short(tag: str | None) -> str | None:
     return None if tag is None else short(tag)
-
-
-def _fits(asked: str | None, own: str | None) -> bool:
-    """Whether a language is the requested one, or may be because it is unknown."""
-    is_known = own is not None and same_language(own, own) is not None
-    return asked is None or not is_known or same_language(asked, own or "") is True

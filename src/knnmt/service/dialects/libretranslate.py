@@ -164,7 +164,7 @@ async def _translate(request: Request, service: Service) -> Response:
     require_whole_address(request, service)  # checked first: clients of other dialects reach this route by mistake
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, caller, None)
+    domain = domain_asked(request, service, caller, None, languages=(asked.stated, asked.target))
     in_its_shape: Callable[[list[Any]], Any] = (
         (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
     )
@@ -262,7 +262,7 @@ async def suggest(request: Request, service: TheService) -> Response:
     caller = caller_with(service, request, asked.api_key)
     if not caller.may("write"):
         raise Problem(403, "forbidden", "Suggestions are disabled on this server.")
-    domain = domain_asked(request, service, caller, None, "write")
+    domain = domain_asked(request, service, caller, None, "write", (asked.stated, asked.target))
     required_direction(service, domain, asked.stated, asked.target)
     await learn(service, caller, domain, [(asked.q, asked.s)])
     return JSONResponse({"success": True})
@@ -279,8 +279,9 @@ async def translate_file(request: Request, service: TheService) -> Response:
     A key must be in the header or in the address, because the form is not read without one.
     """
     caller = caller_with(service, request, request.query_params.get("api_key"))
-    domain = domain_asked(request, service, caller, None)
+    domain_asked(request, service, caller, None)
     asked = await read(request, FileAsked, files=1)
+    domain = domain_asked(request, service, caller, None, languages=(_stated(asked.source), asked.target))
     file = file_of(asked.file, "file")
     way = required_direction(service, domain, _stated(asked.source), asked.target)
     name = file.filename or "document"

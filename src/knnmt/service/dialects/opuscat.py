@@ -217,7 +217,7 @@ def _asked(request: Request, service: Service, asked: PairAsked) -> tuple[Caller
     """The caller, the domain and the languages of a request."""
     caller = caller_with(service, request, _key(asked))
     tag = asked.modelTag.strip('"')  # memoQ's plug-in sends two quotes for none
-    domain = domain_asked(request, service, caller, tag or None)
+    domain = domain_asked(request, service, caller, tag or None, languages=(asked.srcLangCode, asked.trgLangCode))
     return caller, domain, required_direction(service, domain, asked.srcLangCode, asked.trgLangCode)
 
 

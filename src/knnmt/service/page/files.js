@@ -5,6 +5,8 @@ import { count, told, visible } from "./strings.js";
 
 const PAUSE = 700; // milliseconds between two questions
 const BYTES = "application/octet-stream";
+const languagesOf = ({ directions: [direction, ...others] = [] }) =>
+  direction && !others.length ? { source_language: direction.source ?? "", target_language: direction.target ?? "" } : {};
 const pause = () => new Promise((go) => setTimeout(go, PAUSE));
 
 // page: its domain(), terms(), speak(), welcome(), choose(), fail() and succeed()
@@ -115,7 +117,7 @@ export function listenForFiles(page) {
   }
 
   async function sendDocument(file, domain, terms) {
-    const asked = new URLSearchParams({ name: file.name.slice(-200), domain: domain.name });
+    const asked = new URLSearchParams({ name: file.name.slice(-200), domain: domain.name, ...languagesOf(domain) });
     for (const { source, target } of terms) asked.append("term", `${source}=${target}`);
     const job = await ask("POST", `v1/documents?${asked}`, { body: file, kind: BYTES });
     return { path: `v1/documents/${job.id}`, job };

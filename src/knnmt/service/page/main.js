@@ -59,12 +59,31 @@ function showChosen() {
   if (!byId("results").hidden) byId("asking").requestSubmit();
 }
 
-const chosenDomain = () => domains.find((each) => each.name === byId("domain").value);
+// With the directions that it may translate in; where there are several and none is chosen, the text decides.
+function chosenDomain() {
+  const domain = domains.find((each) => each.name === byId("domain").value);
+  const several = domains.find((each) => each.directions?.length > 1)?.directions;
+  if (!domain || !several) return domain;
+  const own = [{ source: domain.source_language, target: domain.target_language }];
+  const chosen = several[byId("direction").value];
+  return { ...domain, directions: domain.memory ? own : chosen ? [chosen] : several };
+}
+
+const inWords = ({ source, target }) => [source, target].filter(Boolean).join(" → ");
+
+function showDirections({ directions }) {
+  byId("directions").hidden = !(directions?.length > 1);
+  const before = byId("direction").value;
+  const named = (directions ?? []).map((each, number) => new Option(inWords(each), number));
+  byId("direction").replaceChildren(new Option(told("direction_by_text"), ""), ...named);
+  byId("direction").value = before in named ? before : "";
+}
 
 function showFacts() {
-  const domain = chosenDomain();
+  const domain = domains.find((each) => each.name === byId("domain").value);
   if (!domain) return;
-  const languages = [domain.source_language, domain.target_language].filter(Boolean).join(" → ");
+  showDirections(domain);
+  const languages = inWords({ source: domain.source_language, target: domain.target_language });
   const size = domain.segments === 1 ? told("domain_segment") : told("domain_segments", { count: count(domain.segments ?? 0) });
   const facts = domain.memory ? size : told("domain_alone");
   byId("domain-facts").textContent = [languages, facts].filter(Boolean).join(" · ");
@@ -145,6 +164,7 @@ byId("access").addEventListener("submit", (event) => {
   start();
 });
 byId("domain").addEventListener("change", showChosen);
+byId("direction").addEventListener("change", showChosen);
 byId("asking").addEventListener("submit", translate);
 byId("asking").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {

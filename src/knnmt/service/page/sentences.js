@@ -27,12 +27,13 @@ export class Sentences {
     const running = (this._running = new AbortController());
     this._busy(true);
     try {
-      const { sentences } = await ask("POST", "v1/sentences", { body: { text }, signal: running.signal });
+      const { sentences, language } = await ask("POST", "v1/sentences", { body: { text }, signal: running.signal });
       if (running.signal.aborted) return;
       this._asked = { text, domain, glossary };
-      this._keep(sentences, domain);
+      const directed = inDirection(domain, language);
+      this._keep(sentences, directed);
       const rows = this._rows.filter((row) => row.sentence);
-      await this._decode(rows, domain, glossary, isLearnt, running.signal);
+      await this._decode(rows, directed, glossary, isLearnt, running.signal);
     } catch (error) {
       if (error.name !== "AbortError") this._fail(error);
     } finally {
@@ -57,8 +58,9 @@ export class Sentences {
   }
 
   _keep(pieces, domain) {
-    const kept = this._domain === domain.name ? [...this._rows] : [];
-    this._domain = domain.name;
+    const shownFor = `${domain.name} ${domain.source_language}`;
+    const kept = this._shownFor === shownFor ? [...this._rows] : [];
+    this._shownFor = shownFor;
     this._rows = pieces.map((piece) => {
       const sentence = piece.trim();
       const at = kept.findIndex((row) => row.sentence === sentence);
@@ -79,7 +81,8 @@ export class Sentences {
       if (done < rows.length) this._speak(told("translating", { done: count(done), count: count(rows.length) }));
       else this._speak(rows.length === 1 ? told("translated_one") : told("translated", { count: count(rows.length) }));
     };
-    const asked = { glossary, evidence: domain.memory, match: domain.memory };
+    const languages = domain.directions ? { source_language: domain.source_language, target_language: domain.target_language } : {};
+    const asked = { ...languages, glossary, evidence: domain.memory, match: domain.memory };
     const work = [
       this._stream(rows, { ...asked, domain: domain.name }, signal, (row, made) => {
         if (made.so_far !== undefined) return row.grow(made.so_far);
@@ -88,7 +91,7 @@ export class Sentences {
       }),
     ];
     const alone = (row, made) => (made.so_far === undefined ? row.showAlone(made) : row.growAlone(made.so_far));
-    if (domain.memory) work.push(this._stream(rows, { glossary, domain: "base" }, signal, alone));
+    if (domain.memory) work.push(this._stream(rows, { ...languages, glossary, domain: "base" }, signal, alone));
     await Promise.all(work);
   }
 
@@ -120,6 +123,15 @@ export class Sentences {
   async again({ name }) {
     if (this._asked?.domain.name === name) await this.translate(this._asked.text, this._asked.domain, this._asked.glossary, true);
   }
+}
+
+// The domain with the languages that a text is translated between, by the language that it looks like.
+function inDirection(domain, language) {
+  const [first, ...others] = domain.directions ?? [];
+  if (!first) return domain;
+  const direction = others.length ? domain.directions.find((each) => each.source === language) : first;
+  if (!direction) throw new Refused(0, told("which_language"));
+  return { ...domain, source_language: direction.source, target_language: direction.target };
 }
 
 let numbered = 0;

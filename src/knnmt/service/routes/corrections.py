@@ -45,7 +45,7 @@ async def search(
     unwanted = Event()  # cancelling the waiting task does not end a thread
 
     def found() -> list[SegmentPair]:
-        with service.translator.memories.using(store) as memory:
+        with service.translator.for_store(store).memories.using(store) as memory:
             segments = memory.opened.datastore.segments
             return concordance(segments, wanted, limit, proceed=lambda: not unwanted.is_set())
 

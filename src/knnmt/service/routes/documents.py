@@ -71,9 +71,9 @@ async def send(
     ] = False,
 ) -> Response:
     """Translate what is missing in a document. The answer has an id, for the same key."""
-    chosen = domain_asked(request, service, caller, domain)
     told = source_language, target_language
-    service.translator.between(told)  # raises for languages that the model lacks
+    chosen = domain_asked(request, service, caller, domain, languages=told)
+    await asyncio.to_thread(service.translator.between, told)  # raises for languages that no model has
     known = await asyncio.to_thread(service.describe, chosen)
     work = DocumentWork(
         domain=chosen,

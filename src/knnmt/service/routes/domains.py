@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import matching
+from knnmt.documents.memory_languages import model_for
 from knnmt.errors import KnnmtError
 from knnmt.fitting.ready_store import build
 from knnmt.service.access import Caller
@@ -62,13 +63,19 @@ async def make(asked: DomainAsked, service: TheService, caller: TheCaller) -> Re
     caller.require("admin", asked.name)
     place = service.domains.place_of_new(asked.name)
     pairs = segment_pairs(service, caller, asked.segments)
-    made = await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(_made, service, asked.name, place, pairs)))
+    making = asyncio.to_thread(_made, service, asked, place, pairs)
+    made = await asyncio.shield(asyncio.ensure_future(making))
     return JSONResponse(made, status_code=201)
 
 
-def _made(service: Service, name: str, place: Path, pairs: Sequence[SegmentPair]) -> dict[str, object]:
-    build(pairs, place, BuildConfig(), model=service.translator.engine)
-    return service.describe(service.domains.take_in(name))
+def _made(service: Service, asked: DomainAsked, place: Path, pairs: Sequence[SegmentPair]) -> dict[str, object]:
+    by = service.translator
+    if by.chooses_model:
+        choice, _ = model_for(pairs, asked.source_language, asked.target_language)
+        by = by.between((choice.source, choice.target))
+    config = BuildConfig(asked.source_language or "", asked.target_language or "")
+    build(pairs, place, config, model=by.engine)
+    return service.describe(service.domains.take_in(asked.name))
 
 
 @router.delete("/v1/domains/{domain}", status_code=204)
@@ -94,7 +101,7 @@ async def held(
     store = service.domains.of(domain).required_store()
 
     def found() -> list[SegmentPair]:
-        with service.translator.memories.using(store) as memory:
+        with service.translator.for_store(store).memories.using(store) as memory:
             return memory.opened.sources.pairs_of(source)
 
     pairs = await asyncio.to_thread(found)

@@ -16,8 +16,8 @@ from knnmt.service.asking import (
     CallerFirst,
     TheCaller,
     TheService,
+    directed,
     domain_asked,
-    require_retrieval,
     require_texts,
     text_requests,
     while_connected,
@@ -34,10 +34,10 @@ router = APIRouter(tags=["translating"], route_class=CallerFirst)
 @router.post("/v1/explain", response_model=ExplainAnswer, response_model_exclude_none=True)
 async def explain(asked: ExplainAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts with and without the memory, and show where each word came from."""
-    domain = domain_asked(request, service, caller, asked.domain)
+    languages = asked.source_language, asked.target_language
+    domain = domain_asked(request, service, caller, asked.domain, languages=languages)
     domain.required_store()
-    requests = text_requests(asked, domain, service.config.limits)
-    await require_retrieval(service, requests)
+    requests = await directed(service, text_requests(asked, domain, service.config.limits))
     alone = [
         TextRequest(each.text, None, None, each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)
         for each in requests
@@ -92,7 +92,8 @@ async def match(asked: MatchAsked, request: Request, service: TheService, caller
 
     def found() -> list[list[dict[str, Any]]]:
         wanted = takewhile(lambda _text: not unwanted.is_set(), asked.texts)
-        with service.translator.memories.using(domain.required_store()) as memory:
+        store = domain.required_store()
+        with service.translator.for_store(store).memories.using(store) as memory:
             matches = memory.matcher.matches
             return [[asdict(each) for each in matches(text, asked.at_least, asked.limit)] for text in wanted]
 

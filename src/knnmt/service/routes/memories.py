@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from knnmt.engine.model_choice import choose_model
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.asking import TheCaller, TheService, sent_file
@@ -19,6 +20,11 @@ from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 
 router = APIRouter(tags=["memories"])
+SourceOfMemory = Annotated[
+    str | None,
+    Query(description="The source language of the memory; by default as it states or looks.", max_length=35),
+]
+TargetOfMemory = Annotated[str | None, Query(description="The target language of the memory.", max_length=35)]
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 _MEMORY: dict[str, Any] = {
     "requestBody": {
@@ -53,6 +59,8 @@ async def send(
         Literal["tsv", "csv", "tmx", "xliff", "po"] | None,
         Query(alias="format", description="By default, content and name tell the format."),
     ] = None,
+    source_language: SourceOfMemory = None,
+    target_language: TargetOfMemory = None,
     skip_malformed: Annotated[bool, Query(description="Leave malformed units out instead of failing.")] = False,
     unfinished: Annotated[
         bool, Query(description="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
@@ -66,9 +74,22 @@ async def send(
     require_name(domain)
     if service.domains.has(domain):
         service.domains.of(domain).required_store()
-    asked = {"format": file_format, "skip_malformed": skip_malformed, "unfinished": unfinished}
+    require_languages(service, source_language, target_language)
+    asked = {
+        "format": file_format,
+        "source_language": source_language,
+        "target_language": target_language,
+        "skip_malformed": skip_malformed,
+        "unfinished": unfinished,
+    }
     job = await begun(request, service, name, domain=domain, by=caller.name, **asked)
     return JSONResponse(_shown(job), status_code=202, headers={"Location": f"/v1/jobs/{job.id}"})
+
+
+def require_languages(service: Service, source: str | None, target: str | None) -> None:
+    """Raise an error if no model of the service translates between two languages."""
+    if service.translator.chooses_model and (source is not None or target is not None):
+        choose_model(source, target, "the memory", "")
 
 
 async def begun(request: Request, service: Service, name: str, **asked: Any) -> Job:
@@ -110,7 +131,7 @@ def _seen(service: Service, caller: Caller, number: str) -> Job:
 
 def _shown(job: Job) -> dict[str, Any]:
     """A job, as in the answer."""
-    hidden = ("file", "attempts", "format", "skip_malformed", "unfinished")
+    hidden = ("file", "attempts", "format", "source_language", "target_language", "skip_malformed", "unfinished")
     told = {name: value for name, value in asdict(job).items() if name not in hidden and value is not None}
     if job.state != "running":
         del told["stage"]

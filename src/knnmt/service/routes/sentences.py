@@ -7,6 +7,7 @@ import asyncio
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
+from knnmt.corpus.language_guess import german_or_english
 from knnmt.corpus.sentences import split_lines, split_sentences
 from knnmt.service.answer_shapes import SentencesAnswer
 from knnmt.service.asking import CallerFirst, TheCaller, TheService
@@ -24,7 +25,7 @@ async def sentences(asked: SentencesAsked, service: TheService, caller: TheCalle
     if len(asked.text) > most:
         raise Problem(413, "too_large", f"the text has {len(asked.text):,} characters; send at most {most:,}")
     cut = await asyncio.to_thread(_cut, asked.text)
-    return JSONResponse({"sentences": cut})
+    return JSONResponse({"sentences": cut, "language": german_or_english(asked.text)})
 
 
 def _cut(text: str) -> list[str]:

@@ -20,8 +20,8 @@ from knnmt.service.asking import (
     CallerFirst,
     TheCaller,
     TheService,
+    directed,
     domain_asked,
-    require_retrieval,
     text_requests,
     while_connected,
 )
@@ -48,22 +48,31 @@ async def translate(asked: TranslateAsked, request: Request, service: TheService
 
     With `so_far` as well, earlier lines have the translation so far. It may still change.
     """
-    domain = domain_asked(request, service, caller, asked.domain)
-    requests = text_requests(asked, domain, service.config.limits)
-    await require_retrieval(service, requests)
+    languages = asked.source_language, asked.target_language
+    domain = domain_asked(request, service, caller, asked.domain, languages=languages)
+    requests = await directed(service, text_requests(asked, domain, service.config.limits))
     if asked.stream:
         service.batcher.require_open()  # while the answer can still have another status
         return StreamingResponse(_lines(service, caller, requests, asked), media_type=_NDJSON)
     work = service.translate(requests, asked.settings(), caller.client, asked.timeout_seconds)
     made = await while_connected(request, work)
     return JSONResponse(
-        {"domain": domain.name, "translations": [shown(service, each, asked.evidence) for each in made]}
+        {
+            "domain": domain.name,
+            "translations": [
+                _shown(service, request, each, asked.evidence) for request, each in zip(requests, made, strict=True)
+            ],
+        }
     )
 
 
-def shown(service: Service, translation: Translation, evidence: bool) -> dict[str, Any]:
+def _shown(service: Service, request: TextRequest, translation: Translation, evidence: bool) -> dict[str, Any]:
     """A translation, as in the answer."""
     told = as_json(translation)
+    known = service.translator.between(request.languages).engine.languages
+    for name, tag in (("source", request.source_lang or known.source), ("target", request.target_lang or known.target)):
+        if tag is not None:
+            told[f"{name}_language"] = tag
     del told["source"]
     if translation.error is not None:
         told["error"] = service.domains.named_in(translation.error)
@@ -110,7 +119,7 @@ async def _lines(
                 left -= 1
                 made = come.result()
                 service.metrics.translated([made])
-                yield _line({"index": number, **shown(service, made, asked.evidence)})
+                yield _line({"index": number, **_shown(service, requests[number], made, asked.evidence)})
     except TimeoutError:
         yield _line({"code": "deadline", "message": "the request was not done in time and was cancelled"})
     except KnnmtError as error:
