@@ -33,6 +33,7 @@
     │   ├── NoTranslationWarning    one of several texts has no translation
     │   ├── InPiecesWarning         a text was translated piece by piece between its codes
     │   ├── SourceKeptWarning       a text, or a piece of it, was not translated, because its codes would be lost
+    │   ├── ContentWarning          a translation has what its source lacks, or seems to lack or to repeat content
     │   ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
     │   ├── MatchWarning            the target of an exact match has other placeholders than the text
     │   └── ShardWarning            a shard did not answer and was left out
@@ -207,6 +208,10 @@ class InPiecesWarning(TextWarning):
 
 class SourceKeptWarning(TextWarning):
     """A text, or a piece of it, was not translated, because every translation lost placeholders or numbers."""
+
+
+class ContentWarning(TextWarning):
+    """A translation has something that its source lacks, or it is empty, very short or repeats itself."""
 
 
 class TermWarning(TextWarning):

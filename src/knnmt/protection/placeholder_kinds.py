@@ -108,6 +108,22 @@ KINDS = (
         r"{\an8} {\i1} {\pos(320,40)} {\c&HFF0000&\b1}",
     ),
     PlaceholderKind(
+        "line break and hard space of SSA and ASS",
+        "subtitles",
+        r"\\[Nh]",
+        r"\\",
+        "https://aegisub.org/docs/latest/ass_tags/",
+        r"\N \h",
+    ),
+    PlaceholderKind(
+        "line drawn with signs",
+        ANYWHERE,
+        r"-{4,}+|_{4,}+|={4,}+|\*{4,}+|#{4,}+|~{4,}+",
+        r"-{4}|_{4}|={4}|\*{4}|#{4}|~{4}",
+        "https://docutils.sourceforge.io/docs/ref/rst/restructuredtext.html#transitions",
+        "---- ______ ========",
+    ),
+    PlaceholderKind(
         "quoting of ICU MessageFormat",
         ANYWHERE,
         r"'[{}]++'|''(?=\{)|(?<=\})''",
@@ -257,7 +273,7 @@ KINDS = (
     PlaceholderKind(
         "name between underscores of i18next and Node-RED",
         _KEYED,
-        r"__[A-Za-z0-9.:-]++(?:_[A-Za-z0-9.:-]++)*+__(?!\w)",
+        r"(?<!_)__[A-Za-z0-9.:-]++(?:_[A-Za-z0-9.:-]++)*+__(?!\w)",
         "__",
         "https://nodered.org/docs/creating-nodes/i18n",
         "__count__ __name__ __user_name__",

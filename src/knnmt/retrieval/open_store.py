@@ -16,6 +16,7 @@ from knnmt import timing
 from knnmt.compression.pca import KeyProjection
 from knnmt.config import DEFAULT_SEGMENTS, FastConfig
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.lengths import TranslationLengths
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
@@ -264,6 +265,7 @@ class OpenStore:
         self._tokenizer, self._chooser = tokenizer, chooser
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
+        self.lengths = TranslationLengths(store)
         self.device = torch.device(device)
         self.index = StoreIndex(store, device, exact)
         self._refreshing = Lock()

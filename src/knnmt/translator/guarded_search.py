@@ -5,24 +5,30 @@
     3  the pieces between placeholders, each by itself (InPiecesWarning)
     4  the source as it is (SourceKeptWarning)
 
+If the content of what was found looks wrong (`protection/content.py`), many hypotheses of the model alone are compared
+with it, and then of a search with the memory, but without special characters that the source lacks. If none looks
+right, a warning says so (ContentWarning).
+
 Then codes that were taken out are put back (`code_placing.py`). If a pair around words would end up around none, the
 pieces between codes are translated separately (InPiecesWarning).
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from knnmt.corpus.accelerators import with_accelerator
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirement, Requirements, Words
 from knnmt.engine.base import Engine
 from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary
-from knnmt.errors import InPiecesWarning, SourceKeptWarning, TermWarning, TextWarning
+from knnmt.errors import ContentWarning, InPiecesWarning, SourceKeptWarning, TermWarning, TextWarning
+from knnmt.protection.content import Fault, content_faults
 from knnmt.protection.marked import Code, joined_strings, read, written
 from knnmt.protection.placeholders import Found, Kind, joined_exact, writings
 from knnmt.translator.assembly import Part
@@ -34,10 +40,16 @@ from knnmt.translator.translation import Caution
 
 _PENALTY_WITH_TERMS = 0.5  # terms are not what the model would choose; placeholders, which are in its source, are
 # Free text of a constrained translation may only have these characters from its source.
+_RUN = re.compile(r"\d+")
 _SPECIAL = "%{}$\\<>&@#[]|^~_=/0123456789€£¥₹₽₩¢‰"
 
 
-Search = Callable[[Sequence[Job], Sequence[Requirements] | None], list[list[Part]]]
+class Search(Protocol):
+    """Finds hypotheses. again: many, by a wider search"""
+
+    def __call__(
+        self, jobs: Sequence[Job], required: Sequence[Requirements] | None, again: bool = False
+    ) -> list[list[Part]]: ...
 
 
 class GuardedSearch:
@@ -73,6 +85,7 @@ class GuardedSearch:
         for number, parts in enumerate(found):
             if parts and not results[number]:
                 results[number] = [self._in_pieces(jobs[number], parts[0], search, at_placeholders=True)]
+        self._try_again(jobs, results, search)
         self._put_codes_back(jobs, results, search)
         return [[self._told(job, part) for part in parts] for job, parts in zip(jobs, results, strict=True)]
 
@@ -81,6 +94,8 @@ class GuardedSearch:
         if any(not each.length for each in job.guarded.codes):
             return None
         sound = self._sound(job, parts, terms=True) if job.guarded else self._as_it_is(job, parts)
+        if sound and self._faults(job, sound[0]):
+            return None
         marked = [replace(part, marked=with_shown_codes((part.text,), job.guarded)) for part in sound]
         return [self._told(job, part) for part in marked] or None
 
@@ -109,19 +124,31 @@ class GuardedSearch:
         self, jobs: Sequence[Job], failed: Sequence[int], results: list[list[Part]], search: Search, terms: bool
     ) -> None:
         """Search with constraints for some jobs, in place."""
+        wanted = {number: each for number in failed if (each := self._requirements(jobs[number], terms)) is not None}
+        for number, parts in self._constrained(jobs, wanted, search):
+            results[number] = self._sound(jobs[number], parts, terms)
+
+    def _constrained(
+        self,
+        jobs: Sequence[Job] | Mapping[int, Job],
+        wanted: Mapping[int, Requirements],
+        search: Search,
+        again: bool = False,
+    ) -> Iterator[tuple[int, list[Part]]]:
+        """The results of constrained search for some jobs, by number."""
         # Only those that require as much are searched together: they have as many hypotheses, and a λ that fades by the
         # sentence would also count the rows that are empty because another sentence has more.
         alike: defaultdict[int, dict[int, Requirements]] = defaultdict(dict)
-        for number in failed:
-            if (each := self._requirements(jobs[number], terms)) is not None:
-                alike[each.total][number] = each
+        for number, each in wanted.items():
+            alike[each.total][number] = each
         for asked in alike.values():
-            found = search([jobs[number] for number in asked], list(asked.values()))
-            for number, parts in zip(asked, found, strict=True):
-                results[number] = self._sound(jobs[number], parts, terms)
+            yield from zip(asked, search([jobs[number] for number in asked], [*asked.values()], again), strict=True)
 
-    def _requirements(self, job: Job, terms: bool) -> Requirements | None:
-        """The requirements of constrained search; None if the vocabulary cannot write them, or there are none."""
+    def _requirements(self, job: Job, terms: bool, strict: bool = False) -> Requirements | None:
+        """The requirements of constrained search; None if the vocabulary cannot write them, or there are none.
+
+        strict: even if nothing is required, free text may only have the special characters of its source
+        """
         text, guarded = job.segment.text, job.guarded
         asked: Counter[tuple[str, ...]] = Counter()
         joined_before: set[tuple[str, ...]] = set()
@@ -141,12 +168,61 @@ class GuardedSearch:
             if not sequences:
                 return None
             required.append(Requirement(sequences, times, each in joined_before, each in joined_after))
-        if not required:
+        if not (required or strict):
             return None
         rest = "".join(text[start:end] for start, end in between(text, guarded.found))
-        only = self._vocabulary.holding([letter for letter in _SPECIAL if guarded.found and letter not in rest])
+        only = self._vocabulary.holding(
+            [letter for letter in _SPECIAL if (guarded.found or strict) and letter not in rest]
+        )
         penalty = _PENALTY_WITH_TERMS if terms and guarded.terms else 1.0
         return Requirements(required, only, self._words, self._engine.special_tokens.end, penalty)
+
+    # Content ---------------------------------------------------------------------------------------------------------
+
+    def _faults(self, job: Job, part: Part) -> list[Fault]:
+        """What is wrong with the content of a hypothesis."""
+        source, target = job.segment.text, self._engine.tokenizer.decode(part.hypothesis.tokens)
+        shortest = None if job.retrieval is None else job.retrieval.store.lengths.shortest
+        faults = content_faults(source, target, job.guarded.shown, job.guarded.syntax, shortest)
+        return [each for each in faults if not each.number or job.retrieval is not None]
+
+    def _try_again(self, jobs: Sequence[Job], results: list[list[Part]], search: Search) -> None:
+        """Find better hypotheses for those whose content looks wrong, in place, and warn of those that stay."""
+        best = {
+            number: (parts[0], wrong)
+            for number, parts in enumerate(results)
+            if parts and parts[0].marked is None and (wrong := self._faults(jobs[number], parts[0]))
+        }
+        if not best:
+            return
+        spelled: dict[int, list[str]] = {}  # numbers that the model alone writes, too: the source has them in words
+        for strict in (False, True):
+            left = {number: jobs[number] for number, (_, wrong) in best.items() if wrong}
+            asked = left if strict else {number: replace(job, retrieval=None) for number, job in left.items()}
+            for number, parts in self._others(asked, results, search, strict):
+                spelled.setdefault(number, [run for part in parts[:1] for run in _RUN.findall(part.text)])
+                ranked = [best[number], *((part, self._faults(jobs[number], part)) for part in parts)]
+                still = [
+                    (part, [each for each in wrong if each.number not in spelled[number]]) for part, wrong in ranked
+                ]
+                best[number] = min(still, key=lambda each: len(each[1]))
+        for number, (part, wrong) in best.items():
+            told = tuple(
+                _caution(ContentWarning, f"the translation {each.message}", jobs[number].segment) for each in wrong
+            )
+            results[number] = [replace(part, cautions=(*part.cautions, *told)), *results[number][1:]]
+
+    def _others(
+        self, jobs: Mapping[int, Job], results: Sequence[Sequence[Part]], search: Search, strict: bool
+    ) -> Iterator[tuple[int, list[Part]]]:
+        """Other hypotheses that keep what the best one keeps, by number. strict: as for `_requirements`"""
+        terms = {number: not self._missing_terms(job, results[number][0].text) for number, job in jobs.items()}
+        wanted = {number: self._requirements(job, terms[number], strict) for number, job in jobs.items()}
+        free = [number for number, each in wanted.items() if each is None]
+        found = zip(free, search([jobs[number] for number in free], None, again=True), strict=True) if free else ()
+        bound = {number: each for number, each in wanted.items() if each is not None}
+        for number, parts in (*found, *self._constrained(jobs, bound, search, again=True)):
+            yield number, self._sound(jobs[number], parts, terms[number])
 
     # Codes that were taken out ---------------------------------------------------------------------------------------
 

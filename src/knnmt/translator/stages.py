@@ -40,6 +40,8 @@ from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 from knnmt.translator.turns import Turns
 
+_MIN_BEAM_AGAIN = 5
+
 TextsGrowing = Callable[[Callable[[], dict[int, str]]], None]
 """Is called while segments are decoded, with a function that returns the text of each so far, by its number."""
 
@@ -232,13 +234,16 @@ class Stages:
         if not guarded:
             return found
 
-        def search(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
+        def search(
+            jobs: Sequence[Job], required: Sequence[Requirements] | None, again: bool = False
+        ) -> list[list[Part]]:
             sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
+            asked = replace(call, decoding=_wider(call.decoding)) if again else call
             if required is None:
-                return next(self._search([(sources, ways)], call))
+                return next(self._search([(sources, ways)], asked))
             record = call.evidence or call.steps
             batch = _retrieval_of(ways, sources, call.statistics, record)
-            hypotheses = constrained_search(self.engine, sources, required, call.decoding, batch)
+            hypotheses = constrained_search(self.engine, sources, required, asked.decoding, batch)
             if batch is None:
                 return [[Part(each) for each in found] for found in hypotheses]
             return self._parts(batch, hypotheses, call)
@@ -318,6 +323,12 @@ def _reading(retrievals: Iterable[Retrieval | None]) -> Iterator[None]:
         for store in stores.values():
             reading.enter_context(store.reading())
         yield
+
+
+def _wider(decoding: DecodingConfig) -> DecodingConfig:
+    """The search for a second try."""
+    beam = max(decoding.beam, _MIN_BEAM_AGAIN)
+    return replace(decoding, beam=beam, n_best=beam)
 
 
 def _retrieval_of(

@@ -1,0 +1,102 @@
+"""Whether a translation has the content of its source: what it invents, and signs that something is missing.
+
+Nothing here knows a language. A placeholder, tag, address or number that the source lacks can be seen; a clause that
+vanished shows itself by the length, a missing end, or a repetition in its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from knnmt.protection.marked import Code
+from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
+from knnmt.protection.placeholders import Found, Needs, find
+from knnmt.protection.tags import with_tags
+
+MAX_SPELLED_OUT = 12  # the largest number that a translation may have in digits because the source has it in words
+SHORTEST = 0.3  # bytes of a translation for each byte of its source, if nothing is known of the memory
+MIN_BYTES = 20  # of a source whose translation has a usual length
+_WORD = re.compile(r"\w+")
+_STUTTER = re.compile(r"([^\W\d_]{2,20}?)\1{3}")  # a part of a word four times in a row
+_MAX_REPEATED = 20  # words of a phrase that is looked for
+_SIGNS = frozenset("{}[]|\\^_<>@")  # which no language needs in the place of a word
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is wrong with the content of a translation.
+
+    number: the number that the source lacks; empty for other faults
+    """
+
+    message: str
+    number: str = ""
+
+
+def content_faults(
+    source: str,
+    target: str,
+    also: Collection[str] = (),
+    syntax: PlaceholderSyntax = PLAIN,
+    shortest: float | None = None,
+) -> list[Fault]:
+    """What is wrong with the content of a translation, as far as it can be seen.
+
+    also, syntax: as for `find`
+    shortest: the fewest bytes that a translation usually has for each byte of its source, in UTF-8; None if unknown
+    """
+    if any(map(str.isalpha, source)) and not any(map(str.isalnum, target)):
+        return [Fault("is empty")]
+    has = find(target, also, syntax)
+    faults: list[Fault] = []
+    if has or not _SIGNS.isdisjoint(target):
+        faults = invented(source, target, has, find(source, also, syntax))
+    sizes = len(source.encode()), len(target.encode())
+    if sizes[0] >= MIN_BYTES and sizes[1] < sizes[0] * (SHORTEST if shortest is None else shortest):
+        faults.append(Fault(f"is very short: {len(target)} characters for {len(source)}"))
+    if (words := repetition(target)) and not repetition(source):
+        faults.append(Fault(f"repeats {words[:40]!r}"))
+    return faults
+
+
+def repetition(text: str) -> str:
+    """What a text says several times in a row; empty if there is nothing.
+
+    That is a phrase that comes twice, a word that comes three times, or a part of a word that comes four times.
+    """
+    words = _WORD.findall(text.lower())
+    if len(words) - len(set(words)) >= 2:
+        last: dict[str, int] = {}
+        for place, word in enumerate(words):
+            length = place - last.get(word, place)
+            last[word] = place
+            if 0 < length <= _MAX_REPEATED:
+                phrase = words[place - length : place]
+                again = words[place : place + max(length, 2)]
+                if again == (phrase if length > 1 else 2 * phrase) and not "".join(phrase).isdigit():
+                    return " ".join(phrase)
+    found = _STUTTER.search(text)
+    return found[1] if found else ""
+
+
+def invented(source: str, target: str, has: Collection[Found], wanted: Collection[Found]) -> list[Fault]:
+    """Placeholders, tags and numbers of a translation that its source lacks.
+
+    has, wanted: the placeholders and numbers of the translation and of its source
+    """
+    there, needed = Needs.of(has), Needs.of(wanted)
+    more = [each for each in there.exact - needed.exact if source.count(each) < there.exact[each]]
+    if "<" in target or "&lt;" in target:
+        more += _tags(target) - _tags(source)
+    shown = "".join(more)
+    more += [sign for sign in sorted(_SIGNS) if target.count(sign) > source.count(sign) and sign not in shown]
+    faults = [Fault(f"has {each}, which the source lacks") for each in more]
+    numbers = [run for run in there.digits - needed.digits if len(run) > 2 or int(run) > MAX_SPELLED_OUT]
+    return faults + [Fault(f"has the number {run}, which the source lacks", run) for run in numbers]
+
+
+def _tags(text: str) -> Counter[str]:
+    return Counter(part.raw for part in with_tags(text) if isinstance(part, Code))

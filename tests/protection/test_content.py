@@ -1,0 +1,75 @@
+"""What is wrong with the content of a translation."""
+
+from __future__ import annotations
+
+import pytest
+
+from knnmt.protection.content import content_faults, repetition
+from knnmt.protection.placeholder_syntax import PlaceholderSyntax
+
+
+def faults(source: str, target: str, *kinds: str, shortest: float | None = None) -> list[str]:
+    syntax = PlaceholderSyntax(kinds or ("text",))
+    return [each.message for each in content_faults(source, target, (), syntax, shortest)]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "has"),
+    [
+        ("Fluss hinzufügen", "Add %(e)s", ["%(e)s"]),
+        ("Fluss {0}", "Flow {0} {0}", ["{0}"]),
+        ("Der Fluss", "The <b>flow", ["<b>"]),
+        ("Schreiben Sie uns", "Write to a@knnmt.example", ["a@knnmt.example"]),
+        ("Siehe dort", "See https://knnmt.example/x", ["https://knnmt.example/x"]),
+        ("in Liste", "[in] list", ["[", "]"]),
+        ("Noch __tage__", "___tage__ left", ["_"]),
+        ("Im Jahr", "In 1999", ["the number 1999"]),
+        ("Siehe <x>", "See <x>", []),
+        ("Der Fehler e", "Error e", []),
+        ("Zwölf Monate", "12 months", []),
+        ("Nr. 1.000", "No. 1,000", []),
+    ],
+)
+def test_what_the_source_lacks_is_named(source: str, target: str, has: list[str]) -> None:
+    assert faults(source, target) == [f"has {each}, which the source lacks" for each in has]
+
+
+def test_the_format_decides_what_is_a_placeholder() -> None:
+    assert faults("~a und ~b", "~a ~a", "lisp-format")
+    assert not faults("~a und ~b", "~a ~a")
+
+
+@pytest.mark.parametrize("target", ["", " ", ".", "…", "—"])
+def test_a_translation_without_words_is_empty(target: str) -> None:
+    assert faults("Einträge", target) == ["is empty"]
+    assert faults("—", target) == []
+
+
+def test_a_short_translation_is_short_for_its_memory() -> None:
+    source, target = "Hier steht ein Satz mit vielen Wörtern.", "One sentence, no more."
+    assert faults(source, target) == []
+    assert faults(source, target, shortest=0.5) == []
+    assert faults(source, target, shortest=0.6) == ["is very short: 22 characters for 39"]
+    assert faults(source, "Sentence.") == ["is very short: 9 characters for 39"]
+    assert faults("Ja, das stimmt", "Yes", shortest=0.9) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "twice"),
+    [
+        ("for three weeks, for three weeks", "for three weeks"),
+        ("new new new file", "new"),
+        ("Kreatinininininine", "in"),
+        ("step by step", ""),
+        ("no, no", ""),
+        ("1,000,000,000", ""),
+        ("----------", ""),
+    ],
+)
+def test_repetitions(text: str, twice: str) -> None:
+    assert repetition(text) == twice
+
+
+def test_a_repetition_of_the_source_is_no_fault() -> None:
+    assert faults("Nein, nein, nein!", "No, no, no!") == []
+    assert faults("Nein!", "No, no, no!") == ["repeats 'no'"]
