@@ -136,7 +136,7 @@ def test_a_search_that_nobody_waits_for_ends(client: TestClient) -> None:
     """One search reads a memory at a time, so that one which took too long must not hold up the others."""
     service = client.app.state.service  # type: ignore[attr-defined]
     going_on = Event()
-    service.searches.submit(going_on.wait)
+    service.searches.submit("other", 1, going_on.wait)
     answer = client.get("/v1/domains/small/concordance", params={"words": "satz", "timeout_seconds": 0.05})
     assert answer.status_code == 504
     going_on.set()

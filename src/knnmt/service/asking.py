@@ -173,8 +173,9 @@ def _require(sound: bool, found: str, most: str) -> None:
         )
 
 
-def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRequest]:
+async def text_requests(asked: Decoded, domain: Domain, service: Service, caller: Caller) -> list[TextRequest]:
     """The texts of a request as the batcher takes them."""
+    limits = service.config.limits
     require_texts(asked.texts, limits)
     if asked.contexts is not None and len(asked.contexts) != len(asked.texts):
         raise Problem(
@@ -185,7 +186,7 @@ def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRe
     if asked.beam > limits.beam:
         raise Problem(422, "invalid_request", f"the service searches with a beam of at most {limits.beam}")
     settings = retrieval_settings(asked, limits)
-    terms = Glossary([Term(term.source, term.target) for term in asked.glossary]) if asked.glossary else None
+    terms = await _terms(asked, service, caller) if asked.glossary else None
     return [
         TextRequest(
             text,
@@ -198,6 +199,15 @@ def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRe
         )
         for text, context in zip(asked.texts, asked.contexts or [""] * len(asked.texts), strict=True)
     ]
+
+
+async def _terms(asked: Decoded, service: Service, caller: Caller) -> Glossary:
+    characters = sum(len(term.source) + len(term.target) for term in asked.glossary)
+
+    def made() -> Glossary:
+        return Glossary([Term(term.source, term.target) for term in asked.glossary])
+
+    return await service.text_threads.run(caller.client, characters, made)
 
 
 def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:

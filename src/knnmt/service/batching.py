@@ -27,7 +27,7 @@ from threading import Condition, Thread
 
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.fair_queue import FairQueue
-from knnmt.service.problems import Problem
+from knnmt.service.problems import ending
 from knnmt.service.result_cache import ResultCache
 from knnmt.service.waiting_pieces import Piece, WaitingPieces
 from knnmt.service.waiting_texts import Arrival, Owner, WaitingText, hand_over, refuse
@@ -105,7 +105,7 @@ class Batcher:
     def require_open(self) -> None:
         """Raise a problem if nothing more is accepted."""
         if self._closed:
-            raise _ending()
+            raise ending()
 
     def submit(
         self,
@@ -151,8 +151,8 @@ class Batcher:
             self._arrived.forget(arrived)
             self._taking_in -= len(arrived)
             for text in self._texts:
-                text.refuse(_ending())
-            refuse([each.wanted for each in arrived], _ending())
+                text.refuse(ending())
+            refuse([each.wanted for each in arrived], ending())
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Batcher:
         key = None if same is None else (piecework, same)
         with self._changed:
             if self._refusing:
-                refuse([arrival.wanted], _ending())
+                refuse([arrival.wanted], ending())
                 return
             if key is not None and (known := self._cache.get(key)) is not None:
                 hand_over([arrival.wanted], known)
@@ -382,7 +382,3 @@ def _while_wanted(pieces: Sequence[Piece], watched: TextsGrowing | None) -> Text
             watched(texts)
 
     return grow
-
-
-def _ending() -> Problem:
-    return Problem(503, "ending", "the service is being stopped", retry_after=5)

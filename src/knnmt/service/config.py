@@ -50,6 +50,7 @@ class Limits:
     reader_seconds: the longest time in which a client may read nothing of an answer
     connections: open ones; to make room for new ones, those that wait for their clients are closed
     address_connections: of one address, whose requests are read at the same time; further connections wait
+    ending_seconds: for accepted requests after SIGTERM; the process ends at most 2 seconds later
     jobs: jobs that run at the same time
     waiting_jobs: jobs that wait for their turn
     memory_pairs: of a memory that is sent
@@ -73,6 +74,7 @@ class Limits:
     reader_seconds: float = 30.0
     connections: int = 1_000
     address_connections: int = 200
+    ending_seconds: float = 8.0
     jobs: int = 1
     waiting_jobs: int = 16
     memory_pairs: int = 10_000_000

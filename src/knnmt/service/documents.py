@@ -14,12 +14,13 @@ import re
 import secrets
 import shutil
 import time
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePath
-from threading import Event, Lock
+from threading import Event, Lock, Semaphore
 from typing import IO, Literal
 
 from knnmt.corpus.glossary import Glossary
@@ -34,6 +35,7 @@ from knnmt.errors import KnnmtError
 from knnmt.protection.marked import Marked
 from knnmt.service.access import Caller
 from knnmt.service.batching import Batcher
+from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.scratch import Scratch
@@ -43,7 +45,7 @@ from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
-_TOGETHER = 2  # documents whose units are decoded at the same time
+_LARGE_BYTES = 1 << 20  # of a document that small ones do not wait for
 _WRITTEN_BYTES = 1 << 20  # units that are submitted at once
 _KEPT = 50  # documents, finished or not
 _KEPT_SECONDS = 3_600
@@ -86,6 +88,7 @@ class SentDocument:
     ended: when the work ended
     asked: texts that wait or are being decoded
     unwanted: the document is no longer wanted
+    reading: is held while the document is read or written
     """
 
     id: str
@@ -104,6 +107,7 @@ class SentDocument:
     unwanted: Event = field(default_factory=Event)
     ended: Future[None] = field(default_factory=Future)
     created: float = field(default_factory=time.monotonic)
+    reading: Semaphore = field(default_factory=Semaphore)
 
     @property
     def source(self) -> Path:
@@ -122,25 +126,35 @@ class SentDocument:
 class Documents:
     """The documents of a service. Threads may share it."""
 
-    def __init__(self, translator: Translator, batcher: Batcher, domains: Domains, scratch: Scratch) -> None:
+    def __init__(
+        self, translator: Translator, batcher: Batcher, domains: Domains, scratch: Scratch, limits: Limits
+    ) -> None:
+        self._limits = limits
         self._translator, self._batcher, self._domains, self._scratch = translator, batcher, domains, scratch
         self._lock = Lock()
         self._sent: dict[str, SentDocument] = {}
-        self._pool = ThreadPoolExecutor(_TOGETHER, "knnmt-document")
+        self._pool = ThreadPoolExecutor(_KEPT, "knnmt-document")  # most wait for their texts
+        self._reading_small, self._reading_large = Semaphore(), Semaphore()  # documents are read and written in turn
         self._closed = False
 
     def send(self, name: str, content: IO[bytes], by: str, work: DocumentWork) -> SentDocument:
-        """Accept a document, and start to translate it."""
+        """Accept a document, and start to translate it.
+
+        If too many are kept, the client that has most of them loses its oldest one.
+        """
         with self._lock:
             self._forget_some()
-            if len(self._sent) >= _KEPT:
-                raise Problem(429, "too_many_documents", f"{_KEPT} documents are already kept; send this one later", 60)
+            surplus = self._surplus(work.client)
             number = secrets.token_hex(16)
             sent = SentDocument(number, secrets.token_hex(16), name, by, self._scratch.file(""), work)
             self._sent[number] = sent
+        if surplus is not None:
+            self.forget(surplus)
         try:
             sent.place.mkdir()
             _write(content, sent.source)
+            small = sent.source.stat().st_size <= _LARGE_BYTES
+            sent.reading = self._reading_small if small else self._reading_large
             sent.ended = self._pool.submit(self._translate, sent)
         except BaseException:
             self.forget(sent)
@@ -194,6 +208,16 @@ class Documents:
         self._closed = True
         self._pool.shutdown(cancel_futures=True)
 
+    def _surplus(self, client: Hashable) -> SentDocument | None:
+        """The document that makes room for one of a client, if that is necessary."""
+        if len(self._sent) < _KEPT:
+            return None
+        counts = Counter(each.work.client for each in self._sent.values())
+        [(most, count)] = counts.most_common(1)
+        if count <= counts[client] + 1:
+            raise Problem(429, "too_many_documents", f"{_KEPT} documents are already kept; send this one later", 60)
+        return next(each for each in self._sent.values() if each.work.client == most)
+
     def _forget_some(self) -> None:
         long_ago = time.monotonic() - _KEPT_SECONDS
         for each in [each for each in self._sent.values() if each.state in ("done", "error")]:
@@ -204,7 +228,8 @@ class Documents:
     def _translate(self, sent: SentDocument) -> None:
         sent.state = "translating"
         try:
-            self._do(sent)
+            with sent.reading:
+                self._do(sent)
             sent.state = "done"
         except Problem as problem:
             sent.message, sent.state = problem.message, "error"
@@ -237,6 +262,14 @@ class Documents:
         units = to_translate(document)
         sent.characters = sum(len(plain(unit.source)) for unit in units)
         sent.units = len(units)
+        most = self._limits.text_characters
+        if (longest := max((len(plain(unit.source)) for unit in units), default=0)) > most:
+            raise Problem(
+                413,
+                "too_large",
+                f"a unit of the document has {longest:,} characters; the service takes at most {most:,}: divide the "
+                "unit, or translate the document with `knnmt translate`",
+            )
         with Kept(None, "") as kept:
             outcome = translate_document(
                 document, lambda *texts: self._translations(sent, *texts), kept, with_remarks=work.with_remarks
@@ -267,11 +300,15 @@ class Documents:
         settings = replace(work.settings, match=work.domain.store is not None)
         futures = self._batcher.submit(requests, settings, client=work.client)
         sent.asked, made = futures, []
-        for future in futures:
-            if sent.unwanted.is_set():
-                future.cancel()
-            made.append(future.result())
-            sent.translated += 1
+        sent.reading.release()
+        try:
+            for future in futures:
+                if sent.unwanted.is_set():
+                    future.cancel()
+                made.append(future.result())
+                sent.translated += 1
+        finally:
+            sent.reading.acquire()
         return made
 
 

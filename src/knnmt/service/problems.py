@@ -48,6 +48,11 @@ class Problem(Exception):  # noqa: N818 - what goes wrong is a client's as often
         return JSONResponse({"code": self.code, "message": self.message, **self.more}, self.status, headers)
 
 
+def ending() -> Problem:
+    """The problem of requests that come while the service is being stopped."""
+    return Problem(503, "ending", "the service is being stopped", retry_after=5)
+
+
 def problem_of(error: KnnmtError) -> Problem:
     """Our own errors as problems. For errors of the machine, paths go to the log and not to the client."""
     if isinstance(error, SettingError | InputError | NoTranslationError):

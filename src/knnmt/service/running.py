@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from threading import Timer
 from types import FrameType
 
 import uvicorn
@@ -16,7 +17,7 @@ from knnmt.service.app import make_app
 from knnmt.service.connections import Connections
 from knnmt.service.service import Service
 
-_DRAIN_SECONDS = 60  # the longest that requests may still take after a signal to end
+_CLOSING_SECONDS = 1.5  # the longest that everything else may take after the requests
 _WAITING = 2048  # connections that are not yet accepted
 _OTHER_FILES = 1_000  # file descriptors for everything but connections
 
@@ -27,12 +28,19 @@ class _Server(uvicorn.Server):
     service: Service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.service.ready = False
+        if self.service.ready:
+            self.service.ready = False
+            last = Timer(self.service.config.limits.ending_seconds + _CLOSING_SECONDS, self.service.abandon)
+            last.daemon = True
+            last.start()
         super().handle_exit(sig, frame)
 
 
 def run(service: Service, begun: Callable[[str], None]) -> None:
-    """Answer requests until a signal; then finish those that have started. begun: is called with the address"""
+    """Answer requests until a signal; then finish those that have started, within a time limit.
+
+    begun: is called with the address
+    """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config, limits = service.config, service.config.limits
     _allow_files(limits.connections + _OTHER_FILES)
@@ -51,7 +59,7 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
             server_header=False,
             timeout_keep_alive=math.ceil(limits.idle_seconds),
             backlog=_WAITING,
-            timeout_graceful_shutdown=_DRAIN_SECONDS,
+            timeout_graceful_shutdown=math.ceil(limits.ending_seconds),
         )
     )
     server.service = service

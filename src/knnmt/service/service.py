@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import Awaitable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 import torch
@@ -23,6 +25,7 @@ from knnmt.service.data_directory import prepare_data_directory
 from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.exchanges import Exchanges
+from knnmt.service.fair_threads import FairThreads
 from knnmt.service.glossaries import Glossaries
 from knnmt.service.jobs import Jobs
 from knnmt.service.metrics import Metrics
@@ -36,8 +39,10 @@ from knnmt.translator.piecework import TextSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
+_log = logging.getLogger("knnmt.service")
 _ON_A_CPU, _ON_A_GPU = 16, 128  # segments decoded together
 _MOST_STORES = 1_000  # open at the same time
+_TEXT_THREADS = 2  # for work on texts beside decoding
 _WORKERS = 2  # batches decoded at the same time on a CPU
 Result = TypeVar("Result")
 
@@ -84,10 +89,12 @@ class Service:
         self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
         self.corrections = Corrections(config.data)
         self.glossaries = Glossaries(config.data)
-        self.documents = Documents(self.translator, self.batcher, self.domains, self.scratch)
+        self.documents = Documents(self.translator, self.batcher, self.domains, self.scratch, limits)
         self.exchanges = Exchanges(config.data)
         self.usage = Usage(config.data)
-        self.searches = ThreadPoolExecutor(1, "knnmt-search")  # which read whole memories
+        self.text_threads = FairThreads(_TEXT_THREADS, "knnmt-text")
+        self.matches = FairThreads(_TEXT_THREADS, "knnmt-match")
+        self.searches = FairThreads(1, "knnmt-search")  # which read whole memories
         self.ready = True
 
     async def translate(
@@ -187,13 +194,25 @@ class Service:
             self.corrections.forget(name)
 
     def close(self) -> None:
-        """End when all accepted work is done."""
+        """End: refuse texts that are not decoded yet, and finish changes of stores."""
         self.ready = False
-        self.searches.shutdown(cancel_futures=True)
+        self.batcher.refuse()
+        self.text_threads.close()
+        self.matches.close()
+        self.searches.close()
         self.documents.close()
         self.jobs.close()
         self.writers.close()
         self.batcher.close()
+        self._leave_nothing()
+
+    def abandon(self) -> None:
+        """End the process at once. Changes of stores that were confirmed are durable; jobs resume at the next start."""
+        _log.warning("the service ends although work is not done: the time limit ending_seconds is over")
+        self._leave_nothing()
+        os._exit(0)
+
+    def _leave_nothing(self) -> None:
         self.usage.save()
         self.scratch.close()
 

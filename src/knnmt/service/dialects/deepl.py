@@ -112,16 +112,17 @@ async def translate(request: Request, service: TheService, caller: TheDeepLCalle
     work = TextWork(
         direction=way,
         settings=TextSettings(split_sentences=split != "0", match_threshold=match_threshold(asked)),
-        glossary=glossary_of(service, caller, asked, way),
+        glossary=await glossary_of(service, caller, asked, way),
         markup=asked.tag_handling is not None,
         ignored=(*asked.ignore_tags, *(NEVER_TRANSLATED if asked.tag_handling == "html" else ())),
         one_line=split == "nonewlines",
     )
     made = await translated(request, service, caller, domain, asked.text, work)
     answers: list[dict[str, Any]] = []
-    for text, done in zip(asked.text, made, strict=True):
+    languages = await service.text_threads.each(caller.client, asked.text, lambda text: _detected(way, text), len)
+    for text, done, language in zip(asked.text, made, languages, strict=True):
         service.usage.count(caller.name, len(text))
-        told: dict[str, Any] = {"detected_source_language": _detected(way, text), "text": done.text}
+        told: dict[str, Any] = {"detected_source_language": language, "text": done.text}
         if asked.show_billed_characters:
             told["billed_characters"] = len(text)
         if asked.model_type is not None:
@@ -257,7 +258,7 @@ def match_threshold(asked: LanguagesOfTexts) -> int:
     return 100 if asked.translation_memory_threshold is None else max(1, asked.translation_memory_threshold)
 
 
-def glossary_of(service: Service, caller: Caller, asked: LanguagesOfTexts, way: Direction) -> Glossary | None:
+async def glossary_of(service: Service, caller: Caller, asked: LanguagesOfTexts, way: Direction) -> Glossary | None:
     """The terms of the glossaries that a request names. Each glossary must have a dictionary for the languages."""
     numbers = [*([asked.glossary_id] if asked.glossary_id else []), *asked.glossary_ids]
     if not numbers:
@@ -269,7 +270,8 @@ def glossary_of(service: Service, caller: Caller, asked: LanguagesOfTexts, way: 
     known = [each for each in found if each is not None]
     if len(known) < len(found):
         raise Problem(422, "invalid_request", f"the glossary has no dictionary from {pair[0]} to {pair[1]}")
-    return terms_of(known, *pair)
+    count = 10 * sum(len(each.terms) for each in known)
+    return await service.text_threads.run(caller.client, count, lambda: terms_of(known, *pair))
 
 
 def _known(service: Service, domain: Domain) -> str:
@@ -290,7 +292,7 @@ def _split(asked: TranslateAsked) -> str:
 
 def _detected(way: Direction, text: str) -> str:
     """The source language of a text: the stated one, or else a guess."""
-    guessed = guess_of(text)
+    guessed = None if way.source else guess_of(text)
     return (way.source or (guessed[0] if guessed else "en")).upper()
 
 

@@ -86,7 +86,7 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
         client=caller.client,
         languages=(way.source, way.target),
         told=way.told,
-        glossary=glossary_of(service, caller, asked, way),
+        glossary=await glossary_of(service, caller, asked, way),
         settings=TextSettings(match_threshold=match_threshold(asked)),
     )
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)

@@ -161,7 +161,8 @@ async def make(request: Request, service: TheService, caller: TheDeepLCaller) ->
     """Make a glossary. The key needs the role write."""
     caller.require("write")
     asked = await read(request, GlossaryAsked)
-    made = await asyncio.to_thread(service.glossaries.make, asked.name, (asked.dictionary(),), caller)
+    dictionary = await _dictionary(service, caller, asked)
+    made = await asyncio.to_thread(service.glossaries.make, asked.name, (dictionary,), caller)
     return JSONResponse(_shown(made), status_code=201)
 
 
@@ -207,7 +208,7 @@ async def make_many(request: Request, service: TheService, caller: TheDeepLCalle
     """
     caller.require("write")
     asked = await read(request, ManyAsked)
-    found = tuple(each.dictionary() for each in asked.dictionaries)
+    found = tuple([await _dictionary(service, caller, each) for each in asked.dictionaries])
     if len({each.pair for each in found}) < len(found):
         raise Problem(422, "invalid_request", "two dictionaries have the same languages")
     made = await asyncio.to_thread(service.glossaries.make, asked.name, found, caller)
@@ -235,7 +236,7 @@ async def change(glossary_id: InPath, request: Request, service: TheService, cal
     if asked.name is not None:
         found = replace(found, name=asked.name)
     for each in asked.dictionaries:
-        new = each.dictionary()
+        new = await _dictionary(service, caller, each)
         held = found.of(*new.pair)
         merged = new if held is None else new.over(held)
         require_terms(list(merged.terms))
@@ -263,7 +264,7 @@ async def replace_dictionary(
 ) -> Response:
     """Replace the dictionary of a language pair."""
     found = _written_by(service, caller, glossary_id)
-    new = (await read(request, DictionaryAsked)).dictionary()
+    new = await _dictionary(service, caller, await read(request, DictionaryAsked))
     found = found.with_dictionary(new)
     await asyncio.to_thread(service.glossaries.put, found)
     return JSONResponse({**_languages(new), "entry_count": len(new.terms)})
@@ -295,6 +296,10 @@ async def delete_many(glossary_id: InPath, service: TheService, caller: TheDeepL
 def _seen(service: Service, caller: Caller, number: str) -> KeptGlossary:
     caller.require("translate")
     return service.glossaries.of(number, caller)
+
+
+async def _dictionary(service: Service, caller: Caller, asked: DictionaryAsked) -> Dictionary:
+    return await service.text_threads.run(caller.client, len(asked.entries), asked.dictionary)
 
 
 def _written_by(service: Service, caller: Caller, number: str) -> KeptGlossary:

@@ -186,7 +186,9 @@ async def _translate(request: Request, service: Service) -> Response:
     made = await translated(request, service, caller, domain, asked.texts, work)
     told: dict[str, Any] = {"translatedText": in_its_shape([each.text for each in made])}
     if asked.stated is None:
-        told["detectedLanguage"] = in_its_shape([_detected(text, way.source) for text in asked.texts])
+        told["detectedLanguage"] = in_its_shape(
+            await service.text_threads.each(caller.client, asked.texts, lambda text: _detected(text, way.source), len)
+        )
     if asked.alternatives:
         told["alternatives"] = in_its_shape(
             [[other.text for other in each.translation.alternatives] for each in made]

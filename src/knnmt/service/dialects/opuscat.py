@@ -6,7 +6,6 @@ alignment of words. The domain learns what translators confirm (`StoreTranslatio
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -102,14 +101,14 @@ class TranslationPair(BaseModel):
     AlignmentString: str
 
 
-async def _one(request: Request, service: Service) -> tuple[str, str, Direction]:
-    """A text, its translation, and their languages."""
+async def _one(request: Request, service: Service) -> tuple[str, str, Direction, Caller]:
+    """A text, its translation, their languages, and who asks."""
     asked = await read(request, TranslateAsked)
     caller, domain, way = _asked(request, service, asked)
     settings = _OF_ONE_SENTENCE if asked.inputIsSingleSentence else TextSettings(split_sentences=True)
     work = TextWork(direction=way, settings=settings)
     [made] = await translated(request, service, caller, domain, [asked.input], work)
-    return asked.input, made.text, way
+    return asked.input, made.text, way, caller
 
 
 async def translate(request: Request, service: TheService) -> Response:
@@ -124,9 +123,9 @@ async def translate_stream(request: Request, service: TheService) -> Response:
 
 async def translate_json(request: Request, service: TheService) -> Response:
     """Translate a text, with the alignment of its words."""
-    text, made, way = await _one(request, service)
+    text, made, way, caller = await _one(request, service)
     engine = service.translator.between(way.told).engine
-    words = await asyncio.to_thread(aligned_words, engine, text, made)
+    words = await service.text_threads.run(caller.client, len(text), lambda: aligned_words(engine, text, made))
     forth: dict[str, list[int]] = {}
     back: dict[str, list[int]] = {}
     for source, target in words.links:
@@ -159,7 +158,7 @@ async def order_batch(request: Request, service: TheService) -> Response:
     """Translate texts that Trados will ask for next. The body may be a list of them."""
     asked = await read(request, BatchAsked, listed="input")
     caller, domain, way = _asked(request, service, asked)
-    order(service, caller, domain, asked.input, TextWork(direction=way, settings=_OF_ONE_SENTENCE))
+    await order(service, caller, domain, asked.input, TextWork(direction=way, settings=_OF_ONE_SENTENCE))
     return JSONResponse(None)
 
 

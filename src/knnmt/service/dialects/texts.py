@@ -56,21 +56,21 @@ async def translated(
     request: Request, service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork
 ) -> list[Done]:
     """Translate texts in order, while the client stays connected."""
-    asked = service, caller, domain, texts, work
-    # Reading much mark-up takes a while; a thread leaves others served meanwhile.
-    requests = await asyncio.to_thread(_requests, *asked) if work.markup else _requests(*asked)
+    requests = await _requests(service, caller, domain, texts, work)
     made = await while_connected(request, service.translate(requests, work.settings, caller.client))
     for each in made:
         if each.error is not None:
             raise Problem(422, "no_translation", service.domains.named_in(each.error))
-    return [Done(_written(each, work), each) for each in made]
+    return await service.text_threads.each(
+        caller.client, made, lambda each: Done(_written(each, work), each), lambda each: len(each.text)
+    )
 
 
-def order(service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork) -> None:
+async def order(service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork) -> None:
     """Translate texts that will be asked for later, so that their results are remembered; do nothing if the client has
     its share of texts already.
     """
-    requests = _requests(service, caller, domain, texts, work)
+    requests = await _requests(service, caller, domain, texts, work)
     if not service.texts.try_hold(caller.client, len(requests)):
         return
     loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ def order(service: Service, caller: Caller, domain: Domain, texts: Sequence[str]
         future.add_done_callback(lambda _done: loop.call_soon_threadsafe(service.texts.give_back, caller.client, 1))
 
 
-def _requests(
+async def _requests(
     service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork
 ) -> list[TextRequest]:
     caller.require("translate", domain.name)
@@ -86,10 +86,12 @@ def _requests(
         raise Problem(422, "invalid_request", "expected at least one text")
     require_texts(texts, service.config.limits)
     source, target = work.direction.told
-    return [
-        TextRequest(_marked(text, work), domain.store, None, work.glossary, source_lang=source, target_lang=target)
-        for text in texts
-    ]
+
+    def made(text: str) -> TextRequest:
+        marked = _marked(text, work)
+        return TextRequest(marked, domain.store, None, work.glossary, source_lang=source, target_lang=target)
+
+    return await service.text_threads.each(caller.client, texts, made, len)
 
 
 def _marked(text: str, work: TextWork) -> str | Marked:

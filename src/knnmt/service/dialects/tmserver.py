@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from knnmt.service.asking import TheService, domain_asked, require_texts
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, route_telling, told_as
-from knnmt.service.domains import Domain, Tags
+from knnmt.service.domains import Domain
 from knnmt.service.service import Service
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400})
@@ -49,7 +49,8 @@ async def matches(
     source: InPath, target: InPath, text: Annotated[str, Path(max_length=20_000)], request: Request, service: TheService
 ) -> Response:
     """The segments with the most similar sources, the best first; none for languages that the domain lacks."""
-    domain = _asked(request, service, (source, target))
+    caller = caller_with(service, request, request.query_params.get("key"))
+    domain = domain_asked(request, service, caller, None, languages=(source, target))
     store = domain.required_store()
     if directions.direction(service, domain, source, target) is None:
         return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever its languages
@@ -60,9 +61,10 @@ async def matches(
             near = memory.matcher.matches(text, _MIN_SCORE, _MAX_MATCHES)
         return [{"source": each.source, "target": each.target, "quality": each.score} for each in near]
 
-    return JSONResponse(await service.until(asyncio.ensure_future(asyncio.to_thread(found)), None))
+    looking = service.matches.submit(caller.client, len(text), found)
+    return JSONResponse(await service.until(asyncio.wrap_future(looking), None))
 
 
-def _asked(request: Request, service: Service, languages: Tags = (None, None)) -> Domain:
+def _asked(request: Request, service: Service) -> Domain:
     caller = caller_with(service, request, request.query_params.get("key"))
-    return domain_asked(request, service, caller, None, languages=languages)
+    return domain_asked(request, service, caller, None)

@@ -49,7 +49,7 @@ async def search(
             segments = memory.opened.datastore.segments
             return concordance(segments, wanted, limit, proceed=lambda: not unwanted.is_set())
 
-    searching: Future[list[SegmentPair]] = service.searches.submit(found)
+    searching: Future[list[SegmentPair]] = service.searches.submit(caller.client, 1.0, found)
     try:
         pairs = await while_connected(request, service.until(asyncio.wrap_future(searching), timeout_seconds))
     finally:

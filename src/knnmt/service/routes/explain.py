@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from itertools import takewhile
-from threading import Event
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -37,7 +35,7 @@ async def explain(asked: ExplainAsked, request: Request, service: TheService, ca
     languages = asked.source_language, asked.target_language
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
     domain.required_store()
-    requests = await directed(service, text_requests(asked, domain, service.config.limits))
+    requests = await directed(service, await text_requests(asked, domain, service, caller))
     alone = [
         TextRequest(each.text, None, None, each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)
         for each in requests
@@ -50,7 +48,12 @@ async def explain(asked: ExplainAsked, request: Request, service: TheService, ca
         return await asyncio.gather(with_memory, without)
 
     made, bare = await while_connected(request, both())
-    explained = [_shown(service, *each) for each in zip(made, bare, strict=True)]
+    explained = await service.text_threads.each(
+        caller.client,
+        list(zip(made, bare, strict=True)),
+        lambda both: _shown(service, *both),
+        lambda both: len(both[0].text),
+    )
     return JSONResponse({"domain": domain.name, "explanations": explained})
 
 
@@ -90,17 +93,11 @@ async def match(asked: MatchAsked, request: Request, service: TheService, caller
     domain.required_store()
     require_texts(asked.texts, service.config.limits)
 
-    def found() -> list[list[dict[str, Any]]]:
-        wanted = takewhile(lambda _text: not unwanted.is_set(), asked.texts)
+    def found(text: str) -> list[dict[str, Any]]:
         store = domain.required_store()
         with service.translator.for_store(store).memories.using(store) as memory:
-            matches = memory.matcher.matches
-            return [[asdict(each) for each in matches(text, asked.at_least, asked.limit)] for text in wanted]
+            return [asdict(each) for each in memory.matcher.matches(text, asked.at_least, asked.limit)]
 
-    unwanted = Event()  # cancelling the waiting task does not end a thread
-    looking = service.until(asyncio.ensure_future(asyncio.to_thread(found)), asked.timeout_seconds)
-    try:
-        matches = await while_connected(request, looking)
-    finally:
-        unwanted.set()
+    looking = service.matches.each(caller.client, asked.texts, found, len)
+    matches = await while_connected(request, service.until(looking, asked.timeout_seconds))
     return JSONResponse({"domain": domain.name, "matches": matches})

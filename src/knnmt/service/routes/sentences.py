@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
@@ -24,9 +24,9 @@ async def sentences(asked: SentencesAsked, service: TheService, caller: TheCalle
     most = service.config.limits.characters
     if len(asked.text) > most:
         raise Problem(413, "too_large", f"the text has {len(asked.text):,} characters; send at most {most:,}")
-    cut = await asyncio.to_thread(_cut, asked.text)
-    return JSONResponse({"sentences": cut, "language": german_or_english(asked.text)})
+    return JSONResponse(await service.text_threads.run(caller.client, len(asked.text), partial(_cut, asked.text)))
 
 
-def _cut(text: str) -> list[str]:
-    return [each for line in split_lines(text) for each in split_sentences(line)]
+def _cut(text: str) -> dict[str, object]:
+    cut = [each for line in split_lines(text) for each in split_sentences(line)]
+    return {"sentences": cut, "language": german_or_english(text)}

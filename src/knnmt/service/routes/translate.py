@@ -50,20 +50,19 @@ async def translate(asked: TranslateAsked, request: Request, service: TheService
     """
     languages = asked.source_language, asked.target_language
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
-    requests = await directed(service, text_requests(asked, domain, service.config.limits))
+    requests = await directed(service, await text_requests(asked, domain, service, caller))
     if asked.stream:
         service.batcher.require_open()  # while the answer can still have another status
         return StreamingResponse(_lines(service, caller, requests, asked), media_type=_NDJSON)
     work = service.translate(requests, asked.settings(), caller.client, asked.timeout_seconds)
     made = await while_connected(request, work)
-    return JSONResponse(
-        {
-            "domain": domain.name,
-            "translations": [
-                _shown(service, request, each, asked.evidence) for request, each in zip(requests, made, strict=True)
-            ],
-        }
+    translations = await service.text_threads.each(
+        caller.client,
+        list(zip(requests, made, strict=True)),
+        lambda both: _shown(service, *both, asked.evidence),
+        lambda both: len(both[1].text),
     )
+    return JSONResponse({"domain": domain.name, "translations": translations})
 
 
 def _shown(service: Service, request: TextRequest, translation: Translation, evidence: bool) -> dict[str, Any]:
@@ -119,7 +118,9 @@ async def _lines(
                 left -= 1
                 made = come.result()
                 service.metrics.translated([made])
-                yield _line({"index": number, **_shown(service, requests[number], made, asked.evidence)})
+                line = partial(_shown, service, requests[number], made, asked.evidence)
+                told = await service.text_threads.run(caller.client, len(made.text), line)
+                yield _line({"index": number, **told})
     except TimeoutError:
         yield _line({"code": "deadline", "message": "the request was not done in time and was cancelled"})
     except KnnmtError as error:

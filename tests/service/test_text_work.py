@@ -1,0 +1,205 @@
+"""Work on the texts of requests never holds the event loop, clients take turns, and it ends with the service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Event, current_thread
+from typing import Any
+
+import pytest
+from test_process import ask, when_it_listens
+from test_served_documents import done
+from test_slow_clients import serving
+
+from conftest import StartService
+from knnmt.service.access import new_key
+from knnmt.service.config import Limits, ServiceConfig
+from knnmt.service.fair_threads import FairThreads
+from knnmt.service.problems import Problem
+from knnmt.translator.translator import Translator
+
+LONG = "Satz " * 400
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+
+
+@pytest.fixture
+def threads() -> Iterator[FairThreads]:
+    made = FairThreads(1, "test")
+    yield made
+    made.close()
+
+
+def held(threads: FairThreads) -> Event:
+    """Keep the thread busy until the event is set."""
+    begun, go = Event(), Event()
+
+    def hold() -> None:
+        begun.set()
+        assert go.wait(60)
+
+    threads.submit("first", 1, hold)
+    assert begun.wait(60)
+    return go
+
+
+def test_clients_take_turns(threads: FairThreads) -> None:
+    go, order = held(threads), list[str]()
+    much = [threads.submit("greedy", 1_000, lambda: order.append("much")) for _ in range(5)]
+    little = threads.submit("other", 1_000, lambda: order.append("little"))
+    go.set()
+    wait([*much, little])
+    assert "little" in order[:2]
+
+
+def test_what_is_no_longer_wanted_is_not_done(threads: FairThreads) -> None:
+    go, done = held(threads), list[str]()
+    gone = threads.submit("a", 1, lambda: done.append("gone"))
+    wanted = threads.submit("a", 1, lambda: done.append("wanted"))
+    gone.cancel()
+    go.set()
+    wanted.result(60)
+    assert done == ["wanted"]
+
+
+def test_closed_threads_cancel_what_waits(threads: FairThreads) -> None:
+    go = held(threads)
+    waiting = threads.submit("a", 1, lambda: None)
+    threads.close()
+    with pytest.raises(CancelledError):
+        waiting.result(60)
+    with pytest.raises(Problem, match="being stopped"):
+        threads.submit("a", 1, lambda: None)
+    go.set()
+
+
+def test_only_short_texts_are_worked_on_by_the_event_loop(threads: FairThreads) -> None:
+    async def where(texts: list[str]) -> list[str]:
+        return await threads.each("a", texts, lambda _text: current_thread().name, len)
+
+    assert asyncio.run(where(["a" * 10])) == [current_thread().name]
+    assert asyncio.run(where(["a" * 600, "a" * 600, "b" * 20_000])) == ["test"] * 3
+
+
+@pytest.mark.parametrize(
+    ("slow", "path", "body"),
+    [
+        ("knnmt.service.routes.sentences._cut", "/v1/sentences", {"text": LONG}),
+        ("knnmt.service.routes.translate._shown", "/v1/translate", {"texts": [LONG], "beam": 1}),
+        (
+            "knnmt.service.dialects.libretranslate._detected",
+            "/translate",
+            {"q": LONG, "source": "auto", "target": "en"},
+        ),
+        ("knnmt.service.dialects.texts._marked", "/v2/translate", {"text": [LONG], "target_lang": "en"}),
+        ("knnmt.service.dialects.deepl._detected", "/v2/translate", {"text": [LONG], "target_lang": "en"}),
+        (
+            "knnmt.service.dialects.deepl_glossaries._terms",
+            "/v2/glossaries",
+            {"name": "a", "source_lang": "de", "target_lang": "en", "entries": "a\tb\n" * 1_000},
+        ),
+        (
+            "knnmt.service.asking.Glossary",
+            "/v1/translate",
+            {"texts": ["a"], "glossary": [{"source": f"{number} {'a' * 400}", "target": "b"} for number in range(9)]},
+        ),
+    ],
+)
+def test_the_service_answers_while_it_works_on_a_text(
+    slow: str,
+    path: str,
+    body: dict[str, Any],
+    tiny_translator: Translator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go = Event(), Event()
+
+    def wait_and_fail(*_: object) -> None:
+        begun.set()
+        assert go.wait(60)
+        raise Problem(422, "made", "the test ends it here")
+
+    monkeypatch.setattr(slow, wait_and_fail)
+    with serving(ServiceConfig(data=tmp_path), tiny_translator) as port, ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(ask, port, "POST", path, body)
+        assert begun.wait(60)
+        assert ask(port, "GET", "/health")[0] == 200
+        go.set()
+        assert asked.result(60)[0] in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("slow", "method", "path", "body"),
+    [
+        ("sentences._cut", "POST", "/v1/sentences", {"text": LONG}),
+        ("Service.describe", "GET", "/v1/domains", None),  # by a thread that Python itself would wait for
+    ],
+)
+def test_work_that_does_not_end_does_not_keep_the_service(
+    slow: str, method: str, path: str, body: object, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "serve.toml").write_text("port = 0\n[limits]\nending_seconds = 0.2\n", encoding="utf-8")
+    lines = [
+        "import sys",
+        "from knnmt.cli import main",
+        "from knnmt.service.routes import sentences",
+        "from knnmt.service.service import Service",
+        "def for_ever(*_):",
+        "    print('begun', file=sys.stderr, flush=True)",
+        "    while True: pass",
+        f"{slow} = for_ever",
+        "main()",
+    ]
+    command = [sys.executable, "-c", "\n".join(lines), "serve", "-m", str(tiny_checkpoint)]
+    command += ["--config", str(tmp_path / "serve.toml")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        try:
+            assert process.stderr is not None
+            port = int(process.stderr.readline().decode().partition("127.0.0.1:")[2].partition(";")[0])
+            when_it_listens(port)
+            asked = clients.submit(ask, port, method, path, body)
+            assert process.stderr.readline() == b"begun\n"
+            assert ask(port, "GET", "/health")[0] == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert asked.exception(60) is not None
+        finally:
+            process.kill()
+
+
+def test_a_document_with_a_unit_that_is_too_long_is_refused(start_service: StartService, served_store: Path) -> None:
+    client = start_service(stores={"small": served_store}, limits=Limits(text_characters=30))
+    told = done(client, client.post("/v1/documents", params={"name": "a.txt"}, content=b"Satz " * 8))
+    assert told["state"] == "failed"
+    assert "has 40 characters; the service takes at most 30: divide the unit" in told["message"]
+
+
+def test_a_client_with_many_documents_makes_room_for_others(
+    start_service: StartService, served_store: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    much, other = (
+        {"authorization": f"Bearer {new_key(keys, name, 'translate', None, None)}"} for name in ("much", "other")
+    )
+    client = start_service(stores={"small": served_store}, keys=keys)
+
+    def send(headers: dict[str, str]) -> Any:
+        return client.post("/v1/documents", params={"name": "a.txt"}, content=b"1", headers=headers)
+
+    sent = [send(much) for _ in range(50)]
+    assert {each.status_code for each in sent} == {202}
+    assert send(much).status_code == 429
+    assert done(client, send(other), **other)["state"] == "done"
+    places = [each.headers["location"] for each in sent]
+    assert [client.get(place, headers=much).status_code for place in places[:2]] == [404, 200]
