@@ -271,6 +271,8 @@ class UnitsAnswer(BaseModel):
 
     units: list[UnitAnswer]
     of: int = Field(description="Their number in the document.")
+    source_language: str | None = Field(default=None, description="If it is known.")
+    target_language: str | None = Field(default=None, description="If it is known.")
 
 
 class JobsAnswer(BaseModel):

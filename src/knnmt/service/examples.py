@@ -138,7 +138,9 @@ EXAMPLES = {
     ("delete", "/v1/jobs/{job}"): Example(answered={**_JOB, "state": "cancelled", "ended": 1_790_000_042.5}),
     ("post", "/v1/documents"): Example(answered={**_DOCUMENT, "done": 0, "state": "waiting"}),
     ("get", "/v1/documents/{document}"): Example(answered=_DOCUMENT),
-    ("get", "/v1/documents/{document}/units"): Example(answered={"units": [_UNIT], "of": 1}),
+    ("get", "/v1/documents/{document}/units"): Example(
+        answered={"units": [_UNIT], "of": 1, "source_language": "de", "target_language": "en"}
+    ),
     ("get", "/v1/documents/{document}/content"): Example(),
     ("delete", "/v1/documents/{document}"): Example(),
     ("get", "/health"): Example(answered={"status": "ok", "version": __version__}),

@@ -1,4 +1,7 @@
 // Elements of the page. Text is always put in as text: nothing is ever parsed.
+import { differences } from "./pieces.js";
+import { visible } from "./strings.js";
+
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -15,3 +18,7 @@ export const byId = (id) => document.getElementById(id);
 
 // The attributes of text in a language, which may be written from either side.
 export const written = (language) => ({ dir: "auto", lang: language || undefined });
+
+// A text, in which what another text lacks is marked.
+export const changes = (text, other) =>
+  differences(text, other).map(([piece, isNew]) => (isNew && piece.trim() ? make("mark", { class: "changed" }, visible(piece)) : visible(piece)));

@@ -2,6 +2,7 @@
 import { byId, make } from "./elements.js";
 import { ask, download, Refused } from "./service.js";
 import { count, told, visible } from "./strings.js";
+import { faults, fetchUnits, unitsView } from "./units.js";
 
 const PAUSE = 700; // milliseconds between two questions
 const BYTES = "application/octet-stream";
@@ -94,7 +95,7 @@ export function listenForFiles(page) {
       actions.replaceChildren();
       if (job.state === "cancelled") state.textContent = told("state_cancelled");
       else if (job.state === "failed") throw new Refused(0, job.message);
-      else await finish({ file, name, job, path, state, actions });
+      else await finish({ name, job, path, row, state, actions });
     } catch (error) {
       bar.hidden = true;
       actions.replaceChildren();
@@ -129,13 +130,19 @@ export function listenForFiles(page) {
     return { path: `v1/jobs/${job.id}`, job, cancel: true };
   }
 
-  async function documentDone({ name, job, path, state, actions }) {
-    const content = await download(`${path}/content`); // the service forgets it then
+  async function documentDone({ name, job, path, row, state, actions }) {
+    const found = await fetchUnits(path);
+    const content = await download(`${path}/content`); // the service then deletes the document with its units
     const given = job.download_name ?? name;
     const link = make("a", { download: given, href: URL.createObjectURL(content) }, told("download", { name: visible(given) }));
-    state.textContent = "";
+    state.textContent = faults(found);
     actions.append(link);
-    page.speak(told("document_done", { name }));
+    if (found.units.length) {
+      const { button, view } = unitsView(name, found);
+      actions.append(button);
+      row.append(view);
+    }
+    page.speak(`${told("document_done", { name })} ${state.textContent}`.trim());
   }
 
   async function memoryDone({ name, job, state, actions }) {

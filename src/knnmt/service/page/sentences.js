@@ -1,6 +1,5 @@
 // The sentences of a text: each is translated with the memory and without, corrected, learnt, and compared with matches.
-import { make, written } from "./elements.js";
-import { differences } from "./pieces.js";
+import { changes, make, written } from "./elements.js";
 import { ask, lines, Refused } from "./service.js";
 import { count, percent, told, visible } from "./strings.js";
 import { showWords } from "./words.js";
@@ -252,7 +251,7 @@ class Sentence {
     if (error) return this._other.replaceChildren(make("span", { class: "failed" }, visible(error)));
     if (this.made && text === this.made.text)
       return this._other.replaceChildren(make("span", { class: "aside", lang: document.documentElement.lang }, told("same")));
-    this._other.replaceChildren(...marked(differences(text, this.made?.text ?? text)));
+    this._other.replaceChildren(...changes(text, this.made?.text ?? text));
   }
 
   _openEditor(text) {
@@ -323,7 +322,7 @@ class Sentence {
       make(
         "div",
         {},
-        make("p", written(source), ...marked(differences(match.source, this.sentence))),
+        make("p", written(source), ...changes(match.source, this.sentence)),
         make("p", written(target), visible(match.target)),
         make("small", {}, make("bdi", {}, visible(match.origin))),
         " ",
@@ -334,9 +333,3 @@ class Sentence {
 }
 
 const growing = (soFar) => make("span", { class: "growing" }, `${visible(soFar)} ${told("waiting")}`);
-
-function marked(pieces) {
-  return pieces.map(([piece, isNew]) =>
-    isNew && piece.trim() ? make("mark", { class: "changed" }, visible(piece)) : visible(piece),
-  );
-}

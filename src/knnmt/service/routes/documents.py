@@ -112,7 +112,8 @@ async def units(
     """The units of a translated document, those to look at first at the beginning, until it is downloaded."""
     sent = _seen(service, caller, document)
     rows, total = await asyncio.to_thread(service.documents.units, sent, first, limit)
-    return JSONResponse({"units": rows, "of": total})
+    languages = zip(("source_language", "target_language"), sent.work.languages, strict=True)
+    return JSONResponse({"units": rows, "of": total} | {name: tag for name, tag in languages if tag is not None})
 
 
 @router.get(
