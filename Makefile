@@ -57,11 +57,11 @@ soak: $(VENV)/.ready-dev  ## the long and heavy checks
 fuzz: $(VENV)/.ready-dev  ## random crafted stores, memories and documents: make fuzz MINUTES=10
 	$(RUN) tests/fuzz.py --minutes $(MINUTES)
 
-bench: $(VENV)/.ready-bench  ## decoding and building speed beside transformers, CTranslate2 and the bare model
+bench: $(VENV)/.ready-lab  ## decoding and building speed beside transformers, CTranslate2 and the bare model
 	$(RUN) benchmarks/decoding.py
 	$(RUN) benchmarks/building.py
 
-bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index; speed and quality of every combination, with a report
+bench-retrieval: $(VENV)/.ready-lab  ## kNN-MT: every kind of index; speed and quality of every combination, with a report
 	$(RUN) benchmarks/stores.py .bench
 	$(RUN) benchmarks/search.py .bench/full
 	$(RUN) -m knnmt reproduce --data $${KNNMT_DATA:-../shared}/data -o .bench/reproduced --domains it --train-pairs 75000 \
@@ -93,8 +93,8 @@ $(VENV)/.ready-docs: $(VENV)/.ready
 	$(INSTALL) ".[docs]"
 	@touch $@
 
-$(VENV)/.ready-bench: $(VENV)/.ready
-	$(INSTALL) ".[bench]"
+$(VENV)/.ready-lab: $(VENV)/.ready
+	$(INSTALL) ".[lab]"
 	@touch $@
 
 # Leaves out packages that need system libraries (backups, fonts, screenshots): connectors do not use them.

@@ -45,8 +45,8 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import fitting_tokens
 from knnmt.evaluation.scoring import Difference, resampled_scores
 from knnmt.evaluation.tuning import tune
-from knnmt.reproduction.choices import over_seeds
 from knnmt.translator.translator import Translator
+from knnmt_lab.reproduction.choices import over_seeds
 from trainable import CHECKPOINT, Marian, Training, checked_against_engine, fine_tuned, tell
 
 DOMAINS = ("it", "koran", "law", "medical")

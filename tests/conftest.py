@@ -150,7 +150,7 @@ def wait_for_no_disk() -> Iterator[None]:
 def warm_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes whose speed is measured need not import PyTorch first."""
     started = SimpleNamespace(Popen=warm.Popen, PIPE=subprocess.PIPE)
-    monkeypatch.setattr("knnmt.evaluation.bench.process.subprocess", started)
+    monkeypatch.setattr("knnmt_lab.bench.process.subprocess", started)
 
 
 @pytest.fixture
@@ -326,6 +326,15 @@ def start_service(tmp_path: Path, tiny_translator: Translator) -> Iterator[Start
 def client(start_service: StartService, served_store: Path) -> TestClient:
     """Of a service with one domain, `small`."""
     return start_service(stores={"small": served_store})
+
+
+def all_commands() -> dict[str, Any]:
+    """The commands of `knnmt` by their names, with those that are registered."""
+    from knnmt.cli import app
+
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("knnmt", ["models"])
+    return {name: group.get_command(context, name) for name in group.list_commands(context)}
 
 
 def own_engine(model: str | Path) -> TransformerEngine:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import knnmt
+import knnmt_lab
 
 _AT_ONE_PLACE = {"match", "fullmatch"}
 _FUNCTIONS = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
@@ -42,8 +43,9 @@ class _Module:
 
 @cache
 def _modules() -> list[_Module]:
-    root = Path(knnmt.__file__).parent
-    paths = {path: path.relative_to(root.parent).with_suffix("") for path in sorted(root.rglob("*.py"))}
+    roots = [Path(each.__file__ or "").parent for each in (knnmt, knnmt_lab)]
+    files = (path for root in roots for path in sorted(root.rglob("*.py")) if path.stem != "__main__")
+    paths = {path: path.relative_to(roots[0].parent).with_suffix("") for path in files}
     names = {path: ".".join(place.parts).removesuffix(".__init__") for path, place in paths.items()}
     return [_Module(importlib.import_module(name), ast.parse(path.read_text("utf-8"))) for path, name in names.items()]
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "knnmt"
+LABORATORY = PACKAGE.with_name("knnmt_lab")
 FLOW = [
     "protection",
     "corpus",
@@ -22,7 +23,6 @@ FLOW = [
     "translator",
     "huggingface",
     "evaluation",
-    "reproduction",
     "service",
     "cli",
 ]
@@ -86,11 +86,12 @@ def modules_imported(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in names if name.startswith("knnmt.")}
+    return {name for name in names if name.startswith(("knnmt.", "knnmt_lab."))}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    paths = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    files = PACKAGE.parent.rglob("*.py")
+    paths = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in files}
     left = {name: modules_imported(path) & paths.keys() for name, path in paths.items() if path.stem != "__init__"}
     left = {name: uses & left.keys() for name, uses in left.items()}
     while free := {name for name, uses in left.items() if not uses}:
@@ -98,5 +99,11 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not left, f"in a circle, or above one: {sorted(left)}"
 
 
+def test_the_laboratory_uses_the_package_and_not_the_other_way_round() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert not [path for path in files if "knnmt_lab" in path.read_text(encoding="utf-8")]
+    assert any(imported(path) for path in LABORATORY.rglob("*.py"))
+
+
 def test_no_file_is_a_drawer() -> None:
-    assert not [path for path in PACKAGE.rglob("*") if path.stem in DRAWERS]
+    assert not [path for place in (PACKAGE, LABORATORY) for path in place.rglob("*") if path.stem in DRAWERS]

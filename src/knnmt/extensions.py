@@ -16,6 +16,7 @@ from typing import Any
 from knnmt.errors import SettingError
 
 COMBINERS, GATES, INDEX_KINDS = "knnmt.combiners", "knnmt.gates", "knnmt.index_kinds"
+COMMANDS, METRICS, SYSTEMS = "knnmt.commands", "knnmt.metrics", "knnmt.systems"
 _modules: set[str] = set()  # named in this process
 
 
@@ -25,20 +26,25 @@ def names_code(text: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
 
 
+def registered(group: str) -> list[str]:
+    """The names that installed packages register in a group."""
+    return sorted({each.name for each in entry_points(group=group)})
+
+
 def named(text: str, group: str, what: str) -> Any:
     """The object that a text names: an attribute of a module, or what an installed package registers in `group`.
 
     Modules are looked up as Python does, and last in the current directory. what: for messages, such as "combiner"
     """
-    registered = {each.name: each for each in entry_points(group=group)}
-    if text in registered:
-        _modules.add(registered[text].module)
+    found = {each.name: each for each in entry_points(group=group)}
+    if text in found:
+        _modules.add(found[text].module)
         try:
-            return registered[text].load()
+            return found[text].load()
         except Exception as error:  # the module may raise anything when it is imported
-            raise SettingError(f"the {what} {text!r}, {registered[text].value}, cannot be loaded: {error}") from error
+            raise SettingError(f"the {what} {text!r}, {found[text].value}, cannot be loaded: {error}") from error
     if not names_code(text):
-        known = f"; installed packages register {', '.join(sorted(registered))}" if registered else ""
+        known = f"; installed packages register {', '.join(sorted(found))}" if found else ""
         raise SettingError(f"there is no {what} {text!r}: expected package.module:Name, or a registered name{known}")
     module, _, name = text.partition(":")
     _modules.add(module)

@@ -15,11 +15,12 @@ from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
 import warm
-from knnmt.cli import app, bench
+from knnmt.cli import app
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.evaluation.systems import System
+from knnmt_lab.commands import bench
 from processes import end_soon
 
 pytestmark = pytest.mark.usefixtures("warm_systems")

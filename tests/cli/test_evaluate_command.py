@@ -20,7 +20,7 @@ from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import CometError, SettingError
-from knnmt.evaluation.comet import RECIPE
+from knnmt.evaluation.scoring import COMET_RECIPE
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 SETTINGS = "k=4,lambda=0.6,temperature=10"
@@ -52,7 +52,7 @@ def test_from_text_to_report_and_on_from_there(place: Path, tiny_checkpoint: Pat
     assert done.returncode == 0, done.stderr
     assert "text     8 segments of test.de and test.en: all of the text\n" in done.stdout
     assert f"Warning: the source of 3 of 8 segments is in {place / 'own.store'} (3 with the same" in done.stdout
-    assert RECIPE in done.stdout
+    assert COMET_RECIPE in done.stdout
 
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     assert [each["name"] for each in report["systems"]] == ["base", "own"]
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_said_before_anything_is_loaded(place: Path, arguments
 def test_an_environment_for_comet_that_is_not_there_is_told_at_once(place: Path) -> None:
     done = CliRunner().invoke(app, ["evaluate", "--pairs", str(place / "test.tsv"), "--comet-python", "/no/python"])
     assert isinstance(done.exception, CometError)
-    assert RECIPE in str(done.exception)
+    assert COMET_RECIPE in str(done.exception)
 
 
 def test_a_place_that_cannot_be_written_is_told_before_translating(place: Path, tiny_checkpoint: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
+from conftest import all_commands
 from knnmt.cli import app
 
-VERBS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+VERBS = sorted(all_commands())
 
 
 def shown(verb: str) -> str:

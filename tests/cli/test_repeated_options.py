@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
+from conftest import all_commands
 from knnmt.cli import app
 from knnmt.errors import SettingError
 
-COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = all_commands()
 OPTIONS = {
     verb: [each for each in command.params if each.param_type_name == "option"] for verb, command in COMMANDS.items()
 }

@@ -17,9 +17,9 @@ from knnmt import Cluster, Datastore, RunSettings, evaluate
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.evaluation import systems_as_tasks
 from knnmt.evaluation.systems_as_tasks import SystemDone, SystemTask, run_system
-from knnmt.reproduction import domains_as_tasks
-from knnmt.reproduction.domains_as_tasks import produce_domain, produce_on
-from knnmt.reproduction.producing import produce
+from knnmt_lab.reproduction import domains_as_tasks
+from knnmt_lab.reproduction.domains_as_tasks import produce_domain, produce_on
+from knnmt_lab.reproduction.producing import produce
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]  # what Ray itself warns of is not ours
 TEXT = some_pairs(7, start=50)

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from our_files import write_files
 from pages import Block, Command, blocks, commands, compare, inline_code, pages_with_commands
 from typer.testing import CliRunner
 
 import warm
-from conftest import ROOT
+from conftest import ROOT, all_commands
 from knnmt.cli import app
 from knnmt.evaluation.systems import parse_system
 
@@ -41,13 +40,13 @@ IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
     "pip install 'knnmt[evaluate]'": CHECKOUT,
     "pip install 'knnmt[serve]'": CHECKOUT,
     "pip install 'knnmt[hub,transformers]'": CHECKOUT,
-    "pip install 'knnmt[evaluate,faiss,plots]'": CHECKOUT,
+    "pip install 'knnmt[lab]'": CHECKOUT,
     "knnmt bench --source fragen.txt -d projekt.store": OUR_FILES,
     'knnmt bench -s fragen.txt -d projekt.store --system "cached=projekt.store,cache=6" --system "small=klein.store" '
     "-o speed/": OUR_FILES,
 }
 REAL_TEXT = {"make bench", "make bench-retrieval"}  # measure on it
-COMET = "tests/evaluation/test_comet.py makes such an environment in `make soak`, with a tiny checkpoint"
+COMET = "tests/lab/test_comet.py makes such an environment in `make soak`, with a tiny checkpoint"
 RAY = "`make test-ray` builds and searches on clusters"
 COPIED = "tests/datastore/test_copying.py copies to other places"
 NOT_RUN = {  # and why; sizes are of models that would be fetched
@@ -81,10 +80,10 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
 ELSEWHERE = {  # tests of their own run these, in shapes that take seconds
     "knnmt serve ": "tests/service",
     "curl ": "tests/docs/test_service_guide.py",
-    "knnmt reproduce": "tests/reproduction",
-    "python -m knnmt.reproduction": "tests/reproduction",
+    "knnmt reproduce": "tests/lab/reproduction",
+    "python -m knnmt_lab.reproduction": "tests/lab/reproduction",
 }
-VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+VERBS = all_commands()
 _MADE = re.compile(r'\b(?:build|adapt)\((?:[^()]+, )?"([^"]+\.store)"')
 
 

@@ -55,7 +55,8 @@ def test_the_map_of_the_paper_names_what_there_is() -> None:
         if file.startswith("benchmarks/"):
             assert (ROOT / file).is_file(), file
             continue
-        found: object = importlib.import_module("knnmt." + file.removesuffix(".py").replace("/", "."))
+        module = file if file.startswith("knnmt_lab/") else f"knnmt/{file}"
+        found: object = importlib.import_module(module.removesuffix(".py").replace("/", "."))
         for part in symbol.split(".") if symbol else ():
             assert hasattr(found, part), f"{file}: no {symbol}"
             found = getattr(found, part)

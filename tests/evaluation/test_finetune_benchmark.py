@@ -12,7 +12,7 @@ import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.evaluation.scoring import Difference, resampled_scores
-from knnmt.reproduction.choices import over_seeds
+from knnmt_lab.reproduction.choices import over_seeds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TARGETS = [f"the {word} of a house stands here" for word in ("roof", "door", "wall", "floor", "lamp", "table")]

@@ -20,7 +20,7 @@ from knnmt.errors import DatastoreDamagedError
 from knnmt.index import covering, source_side
 from knnmt.index.covering import Covering, SourceIndex
 from knnmt.index.repeats import Repeats, Restated
-from knnmt.reproduction.choosers import CHOOSERS
+from knnmt_lab.reproduction.choosers import CHOOSERS
 
 Sources = list[list[int]]
 

@@ -25,10 +25,10 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.fitting.development import develop
 from knnmt.index.entries import Entries
-from knnmt.reproduction.choosers import CHOOSERS
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.sentence_stores import SentenceStores
+from knnmt_lab.reproduction.choosers import CHOOSERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 FOR_FAST = BuildConfig(key_dtype="float32", for_fast=True)

@@ -14,7 +14,6 @@ import typer
 
 from knnmt.cli import (
     adapt,
-    bench,
     build,
     change,
     combine,
@@ -25,7 +24,6 @@ from knnmt.cli import (
     index,
     look,
     models,
-    reproduce,
     serve,
     train_combiner,
     train_gate,
@@ -34,6 +32,7 @@ from knnmt.cli import (
 )
 from knnmt.cli.ending import TRACEBACK, run
 from knnmt.cli.panels import CommandInPanels
+from knnmt.cli.registered import WithRegisteredCommands
 from knnmt.cli.streams import guard_streams
 from knnmt.corpus.visible import visible
 from knnmt.errors import LanguageWarning
@@ -43,6 +42,7 @@ _said_of_languages: set[str] = set()
 
 app = typer.Typer(
     name="knnmt",
+    cls=WithRegisteredCommands,
     help="Nearest-neighbour machine translation: a frozen model that translates like your translation memory.",
     epilog='Try: echo "Guten Morgen, wie geht es Ihnen?" | knnmt translate',
     no_args_is_help=True,
@@ -73,8 +73,6 @@ app.command("inspect", cls=CommandInPanels)(look.inspect)
 app.command("verify", cls=CommandInPanels)(look.verify)
 app.command("export", cls=CommandInPanels)(look.export)
 app.command("evaluate", cls=CommandInPanels)(evaluate.evaluate)
-app.command("bench", cls=CommandInPanels)(bench.bench)
-app.command("reproduce", cls=CommandInPanels)(reproduce.reproduce)
 app.command("serve", cls=CommandInPanels)(serve.serve)
 app.command("serve-key", cls=CommandInPanels)(serve.serve_key)
 app.command("models", cls=CommandInPanels)(models.models)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -17,11 +17,10 @@ from knnmt.cli.options import GpusPerWorker, Ray, StoresAsSystems, Workers, clus
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.errors import KnnmtWarning, SettingError
-from knnmt.evaluation.comet import ADVICE, Comet
-from knnmt.evaluation.comet import DEFAULT_MODEL as DEFAULT_COMET
-from knnmt.evaluation.scoring import require_sacrebleu
+from knnmt.evaluation.scoring import COMET_ADVICE, DEFAULT_COMET, require_sacrebleu
 from knnmt.evaluation.segments import Half
-from knnmt.evaluation.systems import CHAT, DESCRIPTION, gather_systems
+from knnmt.evaluation.systems import DESCRIPTION, OTHER, gather_systems
+from knnmt.extensions import METRICS, named
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
@@ -56,7 +55,7 @@ def evaluate(
         typer.Option(
             metavar=DESCRIPTION,
             help="A system with settings: the options of knnmt translate without their dashes. Or a large language "
-            f"model: {CHAT}. Can be repeated.",
+            f"model: {OTHER}. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -147,7 +146,7 @@ def evaluate(
     """
     cluster = cluster_of(ray, workers, gpus_per_worker, threads)
     if comet_model is not None and comet_python is None:
-        raise SettingError(f"--comet-model needs --comet-python. {ADVICE}")
+        raise SettingError(f"--comet-model needs --comet-python. {COMET_ADVICE}")
     require_sacrebleu()
     systems = gather_systems(datastore or [], system or [], base)
     text = _text(source, reference, pairs)
@@ -187,11 +186,12 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _comet(python: Path | None, model: str) -> Comet | nullcontext[None]:
+def _comet(python: Path | None, model: str) -> AbstractContextManager[Any]:
     if python is None:
         return nullcontext()
     print(f"knnmt: loading {model} for COMET; if necessary, it is downloaded first", file=sys.stderr)
-    return Comet(python, model)
+    metric: AbstractContextManager[Any] = named("comet", METRICS, "metric")(python, model)
+    return metric
 
 
 def _text(source: Path | None, reference: Path | None, pairs: Path | None) -> Path | tuple[Path, Path]:

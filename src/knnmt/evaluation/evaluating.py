@@ -16,11 +16,10 @@ from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.distributed.cluster import Cluster
 from knnmt.errors import CometError
-from knnmt.evaluation.comet import ADVICE, Comet
 from knnmt.evaluation.loading import Model, model_of_evaluation, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
 from knnmt.evaluation.running import Run, RunSettings, Watch, machine, run_systems
-from knnmt.evaluation.scoring import Score, compare, require_sacrebleu
+from knnmt.evaluation.scoring import COMET_ADVICE, Metric, Score, compare, require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, given_pairs, read_pairs, read_text
 from knnmt.evaluation.systems import System, gather_systems
 from knnmt.evaluation.systems_as_tasks import run_systems_on
@@ -47,7 +46,7 @@ def evaluate(
     dtype: str | None = None,
     threads: int | None = None,
     output: str | Path | None = None,
-    comet: Comet | None = None,
+    comet: Metric | None = None,
     watch: Watch = lambda translations, _name, _total: translations,
     cluster: Cluster | None = None,
     tell: Callable[[str], None] = lambda _: None,
@@ -164,10 +163,10 @@ def _known(translator: Translator, systems: Sequence[System], text: EvaluationTe
     return {str(store.path): known(text.segments, store.pairs()) for store in stores}
 
 
-def _comet_scores(comet: Comet | None, runs: Sequence[Run], text: EvaluationText) -> tuple[list[Score | None], str]:
+def _comet_scores(comet: Metric | None, runs: Sequence[Run], text: EvaluationText) -> tuple[list[Score | None], str]:
     """COMET's scores, and the reason if it fails. Then all are None, so that the other figures are not lost."""
     if comet is None:
-        return [None] * len(runs), ADVICE
+        return [None] * len(runs), COMET_ADVICE
     try:
         return [comet.score(text.sources, run.hypotheses, text.references) for run in runs], ""
     except CometError as error:

@@ -77,7 +77,7 @@ def model_of_evaluation(
 ) -> tuple[Model, tuple[str, str], MemoriesOrPairs]:
     """The given model, or else that of the first store or the shipped one for the text; its languages; the text."""
     if model is None:
-        stores = (each.datastore for each in systems if each.datastore is not None and each.chat is None)
+        stores = (each.datastore for each in systems if each.datastore is not None and each.other is None)
         if (store := next(stores, None)) is not None:
             source, target = languages_of(store)
             return model_of(store), (source_lang or source, target_lang or target), text

@@ -21,8 +21,7 @@ from knnmt.corpus.lines import read_lines
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
-from knnmt.evaluation.chat_running import chat_signature, chat_translations
-from knnmt.evaluation.systems import System, check_names
+from knnmt.evaluation.systems import OtherSystem, System, check_names
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
@@ -95,7 +94,7 @@ def run_systems(
 ) -> list[Run]:
     """Translate the sources with every system. `watch` gets the translations of a system one by one.
 
-    languages: of the text, for a large language model without a store, which would name them
+    languages: of the text, for other systems
     """
     if directory is not None:
         check_names(systems)
@@ -113,8 +112,8 @@ def _run(
     watch: Watch,
     languages: tuple[str, str],
 ) -> Run:
-    if system.chat is not None:
-        return _run_chat(translator, system, sources, directory, languages)
+    if system.other is not None:
+        return _run_other(translator, system, system.other, sources, directory, languages)
     memory: Retrieval | None = None
     how: DatastoreSettings = {"datastore": None}
     if system.datastore is not None:  # opened for this system alone, and closed with it
@@ -148,20 +147,25 @@ def _run(
     return Run(system.name, signature, hypotheses, figures)
 
 
-def _run_chat(
-    translator: Translator, system: System, sources: Sequence[str], directory: Path | None, languages: tuple[str, str]
+def _run_other(
+    translator: Translator,
+    system: System,
+    other: OtherSystem,
+    sources: Sequence[str],
+    directory: Path | None,
+    languages: tuple[str, str],
 ) -> Run:
-    """The same for a large language model. Earlier answers are reused if all that is known of it is the same."""
-    signature = chat_signature(translator, system)
+    """Run a system that is not knnmt. Its earlier results are reused if all that is known of it is the same."""
+    signature = other.signature(translator, system.datastore)
     made_from: dict[str, object] = {
         "signature": signature,
-        "endpoint": system.chat and system.chat.url,
+        "system": repr(other),
         "languages": list(languages),
         "sources": _digest(json.dumps(list(sources))),
     }
     if directory is not None and (done := _earlier(directory, system.name, made_from)):
         return Run(system.name, signature, *done, reused=True)
-    hypotheses, tokens, seconds = chat_translations(translator, system, sources, languages)
+    hypotheses, tokens, seconds = other.translations(translator, system.datastore, sources, languages)
     figures = Figures(seconds, tokens, rows=0, searches=0, hits=0, saved=0.0, saved_after_first=0.0)
     if directory is not None:
         _keep(directory, system.name, made_from, hypotheses, figures)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from knnmt.config import check
 from knnmt.errors import MissingDependencyError, SettingError
 
 RESAMPLES = 1000
+DEFAULT_COMET = "Unbabel/wmt22-comet-da"
+# Without an older setuptools there is no pkg_resources, which a dependency of unbabel-comet 2.2.7 imports.
+COMET_RECIPE = "python3 -m venv comet-env && comet-env/bin/pip install unbabel-comet 'setuptools<81'"
+COMET_ADVICE = (
+    f"COMET runs in its own environment. Make one with {COMET_RECIPE}; then add --comet-python comet-env/bin/python"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,13 @@ class Score:
     signature: str
     interval: float | None = None
     p_value: float | None = None
+
+
+class Metric(Protocol):
+    """A metric beside BLEU and chrF, such as COMET. It raises `CometError` if it fails."""
+
+    def score(self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+        """The score of a system's hypotheses."""
 
 
 @dataclass(frozen=True, slots=True)

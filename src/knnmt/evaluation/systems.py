@@ -6,16 +6,31 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from knnmt.errors import SettingError
-from knnmt.evaluation.chat import ChatSettings
+from knnmt.extensions import SYSTEMS, named
 from knnmt.retrieval.settings import RetrievalSettings, parsed, spelled
+
+if TYPE_CHECKING:
+    from knnmt.translator.translator import Translator
 
 BASE = "base"
 DESCRIPTION = "[NAME=]STORE[,SETTING=VALUE]..."  # how the command line asks for a system
-CHAT = "NAME=URL,model=MODEL[,store=STORE,examples=N]"  # or, of `evaluate`, for a large language model
+OTHER = "NAME=URL,model=MODEL[,store=STORE,examples=N]"  # or, of `evaluate`, for a large language model
 _MAX_NAME_BYTES = 200  # bytes; file systems take 255, and file names add an ending
+
+
+class OtherSystem(Protocol):
+    """A system that does not translate with knnmt's model. Its `repr` says all that its results depend on."""
+
+    def signature(self, translator: Translator, datastore: Path | None) -> str:
+        """Identifies it in published scores."""
+
+    def translations(
+        self, translator: Translator, datastore: Path | None, sources: Sequence[str], languages: tuple[str, str]
+    ) -> tuple[list[str], int, float]:
+        """Hypotheses, one for each source, the number of their tokens (0 if unknown), and seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +39,14 @@ class System:
 
     datastore: None for the model alone
     exact: search every key, even if there is an index
-    chat: a large language model instead of ours; it gets segments of the datastore as examples
+    other: translates instead of knnmt's model, and may use the datastore
     """
 
     name: str
     datastore: Path | None = None
     exact: bool = False
     settings: RetrievalSettings = field(default_factory=RetrievalSettings)
-    chat: ChatSettings | None = None
+    other: OtherSystem | None = None
 
 
 def with_store(datastore: Path) -> System:
@@ -48,8 +63,11 @@ def parse_system(text: str) -> System:
     """
     name, _, described = text.partition("=") if "=" in text.partition(",")[0] else ("", "", text)
     first, *others = described.split(",")
-    if first.startswith(("http://", "https://")):
-        return _parse_chat(text, name, first, others)
+    scheme, colon, _ = first.partition("://")
+    if colon:
+        parse = named(scheme, SYSTEMS, "kind of system")
+        made: System = parse(text, name, first, others)
+        return made
     if first == BASE:
         if others:
             raise SettingError(f"{text}: the model alone has no settings; expected {BASE}, or NAME={BASE}")
@@ -73,28 +91,6 @@ def parse_system(text: str) -> System:
     return System(name or with_store(place).name, place, "exact" in others, RetrievalSettings(**settings))
 
 
-def _parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System:
-    """A large language model: `NAME=URL,model=MODEL,store=STORE,examples=5`."""
-    given: dict[str, str] = {}
-    for other in others:
-        key, equals, value = other.partition("=")
-        if key not in ("model", "examples", "store") or not equals or key in given:
-            raise SettingError(
-                f"{text}: {other!r} is not one of model=NAME, examples=N and store=STORE, each given once"
-            )
-        given[key] = value
-    place = given.get("store")
-    usual = "0" if place is None else "1"
-    try:
-        examples = int(given.get("examples", usual))
-    except ValueError:
-        raise SettingError(f"{text}: {given['examples']!r} is not a number of examples") from None
-    if (examples > 0) != (place is not None):
-        raise SettingError(f"{text}: examples come from a memory: give store=STORE and examples=N, or neither")
-    chat = ChatSettings(url, given.get("model", ""), examples)
-    return System(name or "llm", None if place is None else Path(place), chat=chat)
-
-
 def gather_systems(datastores: Sequence[Path], described: Sequence[str | System], base: bool = True) -> list[System]:
     """Stores, then other systems, also as the command line writes them; with `base`, the model alone comes first."""
     systems = [*map(with_store, datastores)]
@@ -109,7 +105,7 @@ def gather_systems(datastores: Sequence[Path], described: Sequence[str | System]
 
 
 def _is_alone(system: System) -> bool:
-    return system.datastore is None and system.chat is None
+    return system.datastore is None and system.other is None
 
 
 def check_names(systems: Sequence[System]) -> None:

@@ -110,14 +110,14 @@ def run_systems_on(
     )
     seen = [replace(each, datastore=each.datastore and each.datastore.absolute()) for each in systems]
     found: dict[str, SystemDone] = {}
-    calls = {each.name: (task, each) for each in seen if each.chat is None}
+    calls = {each.name: (task, each) for each in seen if each.other is None}
     for name, done in done_by(cluster, gpus, run_system, calls):
         found[name] = done
         for warning in done.warnings:
             warnings.warn(warning, stacklevel=2)
         tell(f"{name}: {'was done before' if done.run.reused else 'done'}, {len(found)} of {len(systems)} systems")
     for each in seen:
-        if each.chat is not None:
+        if each.other is not None:
             [run] = run_systems(translator, [each], sources, settings, directory, languages=of_text)
             found[each.name] = SystemDone(run, machine(translator), ())
     machines = dict.fromkeys(found[each.name].machine for each in systems)

@@ -1,0 +1,1 @@
+"""Commands of `knnmt` that belong to the laboratory."""

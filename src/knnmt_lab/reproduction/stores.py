@@ -1,0 +1,180 @@
+"""The stores of a domain: the full one, reduced and pruned ones, and for each block a copy of each with its index.
+
+STORES/<domain>/made-from.json     text, pairs and model of all of them
+STORES/<domain>/<steps>            made once, without an index
+STORES/<domain>/<block>-<steps>    the same segments (hard links), with the index and the gate of a block
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import Search, prune, prune_known, prune_surest
+from knnmt.compression.transforming import key_blocks
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.building import BuildConfig, build
+from knnmt.datastore.manifest import MANIFEST
+from knnmt.datastore.publication import storage_errors, sync_directory
+from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine, State
+from knnmt.index.entries import Entries
+from knnmt.index.kinds import Kind, SearchSettings, codes_for, papers_lists, register_kind
+from knnmt.index.saved import build_index, save_index
+from knnmt.index.store_index import StoreIndex
+from knnmt_lab.reproduction.plan import PLAC_K
+
+_CODES = 20  # so that each covers 16 of 320 dimensions, as 64 do of the paper's 1,024
+_IVFPQ20 = Kind(
+    "ivfpq20",
+    "the paper's, with 20 codes, trained as FAISS does by default",
+    lambda entries, dim: f"IVF{papers_lists(entries)},PQ{codes_for(dim, _CODES)}x8np",
+    SearchSettings(probes=32, candidates=0),
+    lambda dim: codes_for(dim, _CODES) + 8,
+    training_per_list=256,
+    training_rounds=10,
+)
+KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
+PRUNED = ("prune", "plac", "surest")  # prefixes of the steps that leave entries out
+_SCRATCH = ".making-twin"
+_LINKED = (MANIFEST, "settings.json", "segments")
+_BLOCK_ROWS = 1024  # as pruning reads them
+
+
+class DomainStores:
+    """The places of a domain's stores, and how each is made. A store that exists is complete.
+
+    exact: the blocks that search every key and have no index
+    device: where the centres of an index are trained
+    """
+
+    def __init__(self, directory: Path, exact: frozenset[str], device: torch.device | str = "cpu") -> None:
+        self._directory = directory
+        self._exact = exact
+        self._device = device
+
+    @property
+    def record(self) -> Path:
+        """The file that says what the stores were made from."""
+        return self._directory / "made-from.json"
+
+    def path(self, steps: Sequence[str], block: str = "") -> Path:
+        """The path of the store after some steps, or of a block's copy of it."""
+        return self._directory / "-".join([*([block] if block else []), *(steps or ["full"])])
+
+    def exists(self, steps: Sequence[str], block: str = "") -> bool:
+        return (self.path(steps, block) / MANIFEST).exists()
+
+    def is_exact(self, block: str) -> bool:
+        return block in self._exact
+
+    def build(
+        self,
+        pairs: Sequence[SegmentPair],
+        engine: Engine[State],
+        languages: tuple[str, str],
+        for_fast: bool,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """Build the full store. If interrupted, it resumes from the finished slices."""
+        config = BuildConfig(*languages, for_fast=for_fast, accelerators="keep")  # the text as the paper used it
+        build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
+
+    def reduce(self, steps: Sequence[str]) -> None:
+        """Make the store whose last step is a PCA."""
+        reduce(Datastore.open(self.path(steps[:-1])), self.path(steps), int(steps[-1].removeprefix("pca")))
+
+    def prune(self, before: Sequence[str], wanted: Sequence[str], search: Search) -> None:
+        """Make pruned stores for several steps from one search of all entries:
+
+        k neighbours are the first of more neighbours.
+        """
+        store = Datastore.open(self.path(before))
+        most = max(map(_k_of, wanted))
+        blocks = [
+            search(torch.from_numpy(keys.astype("float32")), most + 1) for _, keys in key_blocks(store, _BLOCK_ROWS)
+        ]
+        for step in wanted:
+            steps = (*before, step)
+            if not self.exists(steps):
+                kind, number = _kind_of(step)
+                _PRUNING[kind](store, self.path(steps), _recalled(blocks), number)
+
+    def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
+        """Make a block's copy of a store: its segments are links, and its index is its own.
+
+        Pruning only leaves keys out, so a pruned store gets the earlier index with fewer entries: training takes most
+        of the time.
+        """
+        place = self.path(steps, block)
+        scratch = self._directory / _SCRATCH
+        with storage_errors(scratch):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+            for name in _LINKED:
+                _link(self.path(steps) / name, scratch / name)
+        if not self.is_exact(block):
+            self._index(scratch, steps, block, progress)  # its maps are gone when the directory is renamed
+        with storage_errors(place):
+            scratch.rename(place)
+            sync_directory(self._directory)
+
+    def _index(self, scratch: Path, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
+        store = Datastore.open(scratch)
+        if steps and steps[-1].startswith(PRUNED):
+            trained = StoreIndex(Datastore.open(self.path(steps[:-1], block))).approximate
+            assert trained is not None, "the index of the store before comes first"  # noqa: S101
+            trained.fill(Entries(store), progress)
+            save_index(store, trained, KINDS[block], {})
+        else:
+            register_kind(_IVFPQ20)  # registered here, so that nobody else sees a kind that only this module needs
+            build_index(store, KINDS[block], progress=progress, device=self._device)
+
+
+_PRUNING: dict[str, Callable[[Datastore, Path, Search, int], Datastore]] = {
+    "prune": prune,
+    "plac": prune_known,
+    "surest": lambda store, output, search, kept: prune_surest(store, output, search, PLAC_K, kept / 100),
+}
+
+
+def _k_of(step: str) -> int:
+    """How many neighbours a step of pruning looks at."""
+    kind, number = _kind_of(step)
+    return PLAC_K if kind == "surest" else number
+
+
+def _kind_of(step: str) -> tuple[str, int]:
+    """What a step of pruning does, and with which k, or for "surest" how many percent of the entries it keeps."""
+    kind = step.rstrip("0123456789")
+    return kind, int(step.removeprefix(kind))
+
+
+def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:
+    """A search that returns earlier results, block after block in the same order."""
+    left = iter(blocks)
+
+    def search(_queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        distances_sq, ids = next(left)
+        return distances_sq[:, :k], ids[:, :k]
+
+    return search
+
+
+def _link(one: Path, other: Path) -> None:
+    """Link a file or a directory of files to another place; copy it if the file system has no links."""
+    if one.is_dir():
+        other.mkdir()
+        for each in one.iterdir():
+            _link(each, other / each.name)
+    elif one.exists():
+        try:
+            os.link(one, other)
+        except OSError:
+            shutil.copyfile(one, other)
