@@ -37,6 +37,51 @@ def test_a_sound_translation_gives_no_finding(source: Marked | str, target: Mark
     assert found(source, target) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "says"),
+    [
+        ("Datei öffnen", "open file", "begins with 'open file', the source with 'Datei öffnen'"),
+        ("Speichern…", "Save", "ends with 'Save', the source with 'Speichern…'"),
+        (
+            "Die Datei fehlt.",
+            "The file is missing",
+            "ends with 'The file is missing', the source with 'Die Datei fehlt.'",
+        ),
+        (" von", "of", "lacks ' ' where it begins"),
+        ("Zeile", "Line\n", "ends with '\\n', the source with ''"),
+        ("Eins\nzwei", "One two", "has 0 line ends, the source 1"),
+        ("Eins\tzwei", "One two", "has 0 tabs, the source 1"),
+        ("Eine Datei", "A  file", "has two spaces in a row"),
+        ("Eine Datei", "A a file", ""),
+        ("In der Datei da", "In the the file", "repeats 'the'"),
+        ("Alle (drei) da", "All (three here", "has a ( without its other half"),
+        ('Die "Datei"', 'The "file', 'has a " without its other half'),
+        ("&Datei", "File", "lacks the accelerator & of the source"),
+    ],
+)
+def test_the_form_of_a_translation_follows_its_source(source: str, target: str, says: str) -> None:
+    assert found(source, target, language="en") == [("form", says)] * bool(says)
+
+
+def test_a_form_that_the_language_has_is_no_finding() -> None:
+    for source, target in [
+        ("items", "Elemente"),
+        ("Delete %s", "%s löschen"),
+        ("Wait...", "Warten ..."),
+        ("those who the those", "die, die da"),
+        ("Error(s)", "Fehler"),
+    ]:
+        assert found(source, target, language="de") == []
+
+
+def test_what_the_translation_alone_has_is_a_finding() -> None:
+    assert found("Datei da", "[File] there") == [
+        ("placeholder", "[ not in the source, once in the translation"),
+        ("placeholder", "] not in the source, once in the translation"),
+    ]
+    assert found("<a href='x'>da</a>", '<a href="x">there</a>') == []
+
+
 def image(raw: str) -> Marked:
     return ("Ein ", Code(raw), " hier")
 

@@ -112,7 +112,6 @@ def test_underscores_are_a_name_in_json_and_bold_in_markdown() -> None:
 def test_signs_beside_a_placeholder_do_not_hide_that_it_was_changed() -> None:
     assert exact("Noch ___count__ Tage", "json") == []
     assert exact("Titel\n-----\n___") == ["-----"]
-    assert exact(r"Erste\NZeile", "subtitles") == [r"\N"]
 
 
 def test_flags_of_gettext_add_kinds_and_take_kinds_out() -> None:

@@ -18,6 +18,7 @@ from knnmt.decoding.requirements import Requirements
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import ContentWarning
 from knnmt.translator.assembly import Part
+from knnmt.translator.explanation import explain
 from knnmt.translator.guarded import Guarded, found_in
 from knnmt.translator.guarded_search import GuardedSearch
 from knnmt.translator.job import Job
@@ -56,6 +57,8 @@ def test_what_the_memory_invents_is_not_written(translator: Translator, tmp_path
     kept = translator.translate(f"Liste {words}", protect=True, **settings)  # type: ignore[call-overload]
     assert bad not in kept.text
     assert kept.text.strip()
+    (explained,) = explain(translator, [f"Liste {words}"], protect=True, **settings)  # type: ignore[arg-type]
+    assert "".join(each if isinstance(each, str) else each.text for each in explained.pieces()) == kept.text
 
 
 class Script:

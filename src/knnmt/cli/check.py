@@ -48,14 +48,15 @@ def check_documents(
         names = " and ".join(map(str, job))
         memory = _pairs(datastore)
         if len(job) == 1:
-            reports.append(check_document(open_document(job[0], languages), names, glossary, memory, placeholders))
+            document = open_document(job[0], languages)
+            reports.append(check_document(document, names, glossary, memory, placeholders, languages[1]))
         else:
             units = matched_units(open_document(job[0]), open_document(job[1]), config)
             if units is None:
                 raise InputError(
                     f"{names}: expected two documents with the same number of units, so that units can be paired"
                 )
-            reports.append(check_units(names, units, glossary, memory, placeholders))
+            reports.append(check_units(names, units, glossary, memory, placeholders, languages[1]))
         for line in _lines(reports[-1], jsonl):
             typer.echo(line)
     if page is not None:

@@ -15,14 +15,15 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.documents.document import Document, State, Unit
 from knnmt.documents.elements import plain
+from knnmt.documents.form_checks import form_findings
+from knnmt.protection.content import MAX_SPELLED_OUT, more_signs
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.protection.placeholder_syntax import PlaceholderSyntax
 from knnmt.protection.placeholders import Needs, find
 from knnmt.protection.tags import with_tags
 
-KINDS = ("untranslated", "placeholder", "tag", "number", "term", "name", "length", "copy")
+KINDS = ("untranslated", "placeholder", "tag", "number", "term", "name", "length", "copy", "form")
 _MAX_LENGTH_RATIO, _MIN_LENGTH_RATIO = 3.0, 1 / 3  # longest translation, relative to the length of its source
-_MAX_SPELLED_OUT = 12  # the largest number that a translation may have in digits because the source has it in words
 _MIN_LENGTH = 12  # shortest source for which the length means anything
 _MIN_COPIED_WORDS = 3  # more equal words than this in both languages are not names
 # A possible name: a capitalised word. The memory decides whether it is one.
@@ -62,15 +63,19 @@ def check_units(
     glossary: Glossary | None = None,
     memory: Iterable[SegmentPair] = (),
     placeholders: tuple[str, ...] = (),
+    language: str | None = None,
 ) -> Report:
     """Check every unit that is to be translated.
 
     memory: pairs, read once, that show which names stay as they are
     placeholders: patterns of placeholders of one's own
+    language: of the translations, if it is known; what a document states counts first
     """
     looked_at = [unit for unit in units if unit.translatable and any(each.isalpha() for each in plain(unit.source))]
     names = _kept_names(looked_at, memory)
-    problems = tuple(problem for unit in looked_at for problem in _problems(unit, glossary, names, placeholders))
+    problems = tuple(
+        problem for unit in looked_at for problem in _problems(unit, glossary, names, placeholders, language)
+    )
     return Report(name, Counter(unit.state for unit in looked_at), problems)
 
 
@@ -80,13 +85,18 @@ def check_document(
     glossary: Glossary | None = None,
     memory: Iterable[SegmentPair] = (),
     placeholders: tuple[str, ...] = (),
+    language: str | None = None,
 ) -> Report:
     """Check a document with two sides. The arguments are those of `check_units`."""
-    return check_units(name, document.units, glossary, memory, placeholders)
+    return check_units(name, document.units, glossary, memory, placeholders, document.languages[1] or language)
 
 
 def _problems(
-    unit: Unit, glossary: Glossary | None, names: frozenset[str], placeholders: tuple[str, ...]
+    unit: Unit,
+    glossary: Glossary | None,
+    names: frozenset[str],
+    placeholders: tuple[str, ...],
+    language: str | None,
 ) -> Iterator[Problem]:
     target = unit.target or ()
     texts = _read(unit.source), _read(target)
@@ -100,8 +110,15 @@ def _problems(
     for kind, look in _LOOKS.items():
         for message in look(unit.source, target):
             yield problem(kind, message)
-    for kind, message in _unequal(unit.source, target, PlaceholderSyntax(unit.text_kinds, placeholders)):
+    syntax = PlaceholderSyntax(unit.text_kinds, placeholders)
+    unequal = list(_unequal(unit.source, target, syntax))
+    for kind, message in unequal:
         yield problem(kind, message)
+    words = _words(unit.source), _words(target)
+    for sign in more_signs(*words) if not unequal else ():
+        yield problem("placeholder", _unequal_times(sign, words[0].count(sign), words[1].count(sign)))
+    for message in form_findings(*texts, language, syntax):
+        yield problem("form", message)
     for use in glossary.uses(texts[0]) if glossary is not None else ():
         if not glossary.is_met(use.term, texts[1]):  # type: ignore[union-attr]
             yield problem(
@@ -121,7 +138,7 @@ def _unequal(source: Marked, target: Marked, syntax: PlaceholderSyntax) -> Itera
         if wanted.exact[each] != has.exact[each]:
             yield "placeholder", _unequal_times(each, wanted.exact[each], has.exact[each])
     for each in wanted.digits | has.digits:
-        may_be_spelled_out = not wanted.digits[each] and int(each) <= _MAX_SPELLED_OUT
+        may_be_spelled_out = not wanted.digits[each] and int(each) <= MAX_SPELLED_OUT
         if wanted.digits[each] != has.digits[each] and not may_be_spelled_out:
             yield "number", _unequal_times(each, wanted.digits[each], has.digits[each])
     for each in wanted.signs:
@@ -144,10 +161,10 @@ def _tags(source: Marked, target: Marked) -> Iterator[str]:
 
 
 def _without_read(raw: str) -> str:
-    """A code without what readers see of it, such as its alternative text."""
+    """A code without what readers see of it, such as its alternative text, with one kind of quotation marks."""
     if raw.startswith("!["):
         return f"![]({raw.rpartition('](')[2].partition(' ')[0].rstrip(')')})"
-    return _READ_TEXT.sub(r"\1", _READ_VALUE.sub(r"\1", raw))
+    return _READ_TEXT.sub(r"\1", _READ_VALUE.sub(r"\1", raw)).replace("'", '"')
 
 
 def _length(source: Marked, target: Marked) -> Iterator[str]:

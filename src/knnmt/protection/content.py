@@ -18,7 +18,7 @@ from knnmt.protection.tags import with_tags
 
 MAX_SPELLED_OUT = 12  # the largest number that a translation may have in digits because the source has it in words
 SHORTEST = 0.3  # bytes of a translation for each byte of its source, if nothing is known of the memory
-MIN_BYTES = 20  # of a source whose translation has a usual length
+MIN_BYTES = 30  # of a source whose translation has a usual length
 _WORD = re.compile(r"\w+")
 _STUTTER = re.compile(r"([^\W\d_]{2,20}?)\1{3}")  # a part of a word four times in a row
 _MAX_REPEATED = 20  # words of a phrase that is looked for
@@ -92,10 +92,15 @@ def invented(source: str, target: str, has: Collection[Found], wanted: Collectio
     if "<" in target or "&lt;" in target:
         more += _tags(target) - _tags(source)
     shown = "".join(more)
-    more += [sign for sign in sorted(_SIGNS) if target.count(sign) > source.count(sign) and sign not in shown]
+    more += [sign for sign in more_signs(source, target) if sign not in shown]
     faults = [Fault(f"has {each}, which the source lacks") for each in more]
     numbers = [run for run in there.digits - needed.digits if len(run) > 2 or int(run) > MAX_SPELLED_OUT]
     return faults + [Fault(f"has the number {run}, which the source lacks", run) for run in numbers]
+
+
+def more_signs(source: str, target: str) -> list[str]:
+    """The signs of placeholders and tags that a translation has more often than its source."""
+    return [sign for sign in sorted(_SIGNS.intersection(target)) if target.count(sign) > source.count(sign)]
 
 
 def _tags(text: str) -> Counter[str]:

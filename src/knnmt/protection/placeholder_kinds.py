@@ -108,14 +108,6 @@ KINDS = (
         r"{\an8} {\i1} {\pos(320,40)} {\c&HFF0000&\b1}",
     ),
     PlaceholderKind(
-        "line break and hard space of SSA and ASS",
-        "subtitles",
-        r"\\[Nh]",
-        r"\\",
-        "https://aegisub.org/docs/latest/ass_tags/",
-        r"\N \h",
-    ),
-    PlaceholderKind(
         "line drawn with signs",
         ANYWHERE,
         r"-{4,}+|_{4,}+|={4,}+|\*{4,}+|#{4,}+|~{4,}+",

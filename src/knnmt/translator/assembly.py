@@ -26,12 +26,13 @@ from knnmt.translator.translation import Caution, Token, Translation
 class Part:
     """A hypothesis of a segment, with its evidence on request, and the coverage of the segment.
 
+    evidence: of each token, None for those of the model alone
     text, marked: of a guarded segment, its text without and with codes, including white space around it
     cautions: warnings about it
     """
 
     hypothesis: Hypothesis
-    evidence: Sequence[Evidence] = ()
+    evidence: Sequence[Evidence | None] = ()
     steps: Steps | None = None
     coverage: Coverage | None = None
     text: str = ""
@@ -146,7 +147,7 @@ def _joined_parts(
         stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         coverage=_mean_coverage(segments, [part.coverage for part in parts]),
         certainty=None if certainty is None else certainty.of(log_probability),
-        steps=joined(steps) if steps else None,
+        steps=joined(steps) if steps and len(steps) == len(parts) else None,
     )
 
 

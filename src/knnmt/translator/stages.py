@@ -240,13 +240,12 @@ class Stages:
             sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
             asked = replace(call, decoding=_wider(call.decoding)) if again else call
             if required is None:
-                return next(self._search([(sources, ways)], asked))
-            record = call.evidence or call.steps
-            batch = _retrieval_of(ways, sources, call.statistics, record)
-            hypotheses = constrained_search(self.engine, sources, required, asked.decoding, batch)
-            if batch is None:
-                return [[Part(each) for each in found] for found in hypotheses]
-            return self._parts(batch, hypotheses, call)
+                found = next(self._search([(sources, ways)], asked))
+            else:
+                batch = _retrieval_of(ways, sources, call.statistics, call.evidence or call.steps)
+                hypotheses = constrained_search(self.engine, sources, required, asked.decoding, batch)
+                found = _bare(hypotheses) if batch is None else self._parts(batch, hypotheses, call)
+            return [[_with_places(each) for each in parts] for parts in found] if again and call.evidence else found
 
         with timing.stage("guard"):
             kept = self._guard.kept([jobs[number] for number in guarded], [found[number] for number in guarded], search)
@@ -295,7 +294,7 @@ class Stages:
         )
         for (_, batch), hypotheses in zip(begun, search_each(self.engine, asked, call.decoding), strict=True):
             if batch is None:
-                yield [[Part(each) for each in found] for found in hypotheses]
+                yield _bare(hypotheses)
             else:
                 yield self._parts(batch, hypotheses, call)
 
@@ -323,6 +322,16 @@ def _reading(retrievals: Iterable[Retrieval | None]) -> Iterator[None]:
         for store in stores.values():
             reading.enter_context(store.reading())
         yield
+
+
+def _bare(hypotheses: Sequence[Sequence[Hypothesis]]) -> list[list[Part]]:
+    """The results of the model alone."""
+    return [[Part(each) for each in found] for found in hypotheses]
+
+
+def _with_places(part: Part) -> Part:
+    """A part whose tokens get places in the text even if they have no evidence."""
+    return replace(part, evidence=part.evidence or [None] * len(part.hypothesis.tokens))
 
 
 def _wider(decoding: DecodingConfig) -> DecodingConfig:
