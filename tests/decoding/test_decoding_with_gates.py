@@ -13,11 +13,12 @@ from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.retrieval.gate import GateNetwork, GateRecord, RandomGate, ThresholdGate, TrainedGate
+from knnmt.retrieval.gate import GateNetwork, GateRecord, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import Gate, Step
+from knnmt_lab.reproduction.random_gate import RandomGate
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja"]
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)

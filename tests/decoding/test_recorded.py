@@ -29,10 +29,10 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
 from knnmt.retrieval.combiner import DistanceCombiner
-from knnmt.retrieval.gate import RandomGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt_lab.reproduction.random_gate import RandomGate
 
 SOURCES = [
     [5, 17, 99, 120, 3, 0],

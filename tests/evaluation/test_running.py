@@ -21,10 +21,10 @@ from knnmt.errors import NoTranslationWarning, SettingError
 from knnmt.evaluation.running import Run, RunSettings, run_systems
 from knnmt.evaluation.systems import System
 from knnmt.retrieval.combiner import DistanceCombiner
-from knnmt.retrieval.gate import RandomGate
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
+from knnmt_lab.reproduction.random_gate import RandomGate
 
 # A random model does not always know when to stop.
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")

@@ -27,13 +27,13 @@ from knnmt.retrieval.gate import (
     FILE,
     GateNetwork,
     GateRecord,
-    RandomGate,
     ThresholdGate,
     TrainedGate,
     gate_inputs,
 )
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import SentenceSoFar, Step
+from knnmt_lab.reproduction.random_gate import RandomGate
 
 ALL = ("confidence", "entropy")
 

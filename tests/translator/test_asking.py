@@ -20,7 +20,6 @@ from knnmt.errors import (
     NoTranslationWarning,
     SettingError,
 )
-from knnmt.retrieval.gate import RandomGate
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalKeywords, RetrievalSettings
@@ -28,6 +27,7 @@ from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Caution
 from knnmt.translator.translator import Settings
+from knnmt_lab.reproduction.random_gate import RandomGate
 
 FIXED: RetrievalKeywords = {"k": 4, "interpolation_weight": 0.6, "temperature": 20.0}
 TEXTS = ["Satz 3 ja ja", "Satz 12", "anders"]

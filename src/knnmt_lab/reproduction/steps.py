@@ -25,10 +25,9 @@ from knnmt.evaluation.running import machine
 from knnmt.fitting.gate_training import GateConfig
 from knnmt.fitting.probes import choose_probes
 from knnmt.index.covering import SourceIndex
-from knnmt.index.decoded_lists import DecodedLists
 from knnmt.index.progress import Bars
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
+from knnmt.retrieval.gate import ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import Gate
 from knnmt.translator.translator import Translator
@@ -36,11 +35,13 @@ from knnmt.version import __version__
 from knnmt_lab.reproduction import choosing
 from knnmt_lab.reproduction.choosers import CHOOSERS
 from knnmt_lab.reproduction.config import ReproductionConfig
+from knnmt_lab.reproduction.decoded_lists import DecodedLists
 from knnmt_lab.reproduction.faithful import probes_for, with_probes
 from knnmt_lab.reproduction.harm import TEXT, harm_directory, others_of, pairs_in
 from knnmt_lab.reproduction.later import taught_and_validated, trained_combiner
 from knnmt_lab.reproduction.plan import Row, speed_rows
 from knnmt_lab.reproduction.published_gate import PublishedGate, StepChance
+from knnmt_lab.reproduction.random_gate import RandomGate
 from knnmt_lab.reproduction.records import config_of, read_record, settings_of, write_record
 from knnmt_lab.reproduction.speed import measure_speed
 from knnmt_lab.reproduction.stores import PRUNED, DomainStores

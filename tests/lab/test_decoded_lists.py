@@ -10,10 +10,10 @@ import torch
 from index_stores import clustered, faiss_or_skip, write_store
 
 from knnmt.errors import SettingError
-from knnmt.index.decoded_lists import DecodedLists
 from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import KINDS, SearchSettings
+from knnmt_lab.reproduction.decoded_lists import DecodedLists
 
 faiss_or_skip()
 QUERIES = torch.from_numpy(clustered(40, seed=9))
@@ -27,7 +27,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> FaissIndex:
 
 @pytest.mark.parametrize(("probes", "k"), [(1, 8), (3, 8), (1 << 12, 64), (1, 4000)])
 def test_finds_what_faiss_finds(index: FaissIndex, probes: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.index.decoded_lists._SCORES", 4000 * 7)  # so that queries are taken in turns
+    monkeypatch.setattr("knnmt_lab.reproduction.decoded_lists._SCORES", 4000 * 7)  # so that queries are taken in turns
     index.settings = SearchSettings(probes, 0)
     distances_sq, ids = index.search(QUERIES, k)
     found_sq, found = DecodedLists.of(index, "cpu").search(QUERIES, k)
