@@ -1,7 +1,7 @@
 """How well the certainty of translations fits: the stated certainty beside the part of a translation that stays.
 
     python benchmarks/certainty.py DIRECTORY [--pairs 5000] [--lines 500] [--domains it koran law medical]
-    python benchmarks/certainty.py DIRECTORY --repaired [--lines 50000]
+    python benchmarks/certainty.py DIRECTORY --repaired [--lines 50000] [--domains it] [--model en-de]
 
 For each domain, DIRECTORY gets a store that `knnmt adapt` makes from `--pairs` training pairs; an existing store is
 used as it is. It translates the first `--lines` development lines, which no store holds. The part of a translation
@@ -10,7 +10,8 @@ stated certainty, the calibration error (lines sorted by certainty, in ten parts
 of both means), the rank correlation, and the part that stays of the least and the most certain fifth.
 
 --repaired: texts with numbers or placeholders from the other training pairs that have a fuzzy match of at least 50 %,
-which is repaired, and the part of it that stays. Text comes from KNNMT_DATA (default ../shared).
+which is repaired, by the score of the match: the part of it that stays, and the part of a translation with the memory
+that stays, each with half of its 95% interval. Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ import argparse
 import re
 import warnings
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
 from harm import DOMAINS, read, spread
 from knnmt import Translator, adapt
 from knnmt.config import MatchConfig
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import KnnmtWarning
 from knnmt.fitting.certainty import Certainty
 from knnmt.retrieval.matches import likeness
 from knnmt.translator.taking_over import taken_over
+from memory_gain import directed
 
 _PARTS = 10
 
@@ -53,10 +55,10 @@ def calibration_error(said: np.ndarray, stays: np.ndarray) -> float:
 
 def measure(domain: str, place: Path, translator: Translator, pairs: int, lines: int) -> None:
     if not place.exists():
-        adapt(spread(read(domain, "train"), pairs), place, model=translator)
+        adapt(spread(text(domain, "train", translator), pairs), place, model=translator)
     known = Certainty.of_store(place)
     assert known is not None
-    dev = read(domain, "dev")[:lines]
+    dev = text(domain, "dev", translator)[:lines]
     translations = list(translator.stream([pair.source for pair in dev], datastore=place))
     said = np.array([each.certainty for each in translations], float)
     stays = np.array([likeness(each.text, pair.target) for each, pair in zip(translations, dev, strict=True)])
@@ -69,20 +71,41 @@ def measure(domain: str, place: Path, translator: Translator, pairs: int, lines:
     )
 
 
-def measure_repaired(domain: str, place: Path, translator: Translator, lines: int) -> None:
+def measure_repaired(domain: str, place: Path, translator: Translator, pairs: int, lines: int) -> None:
+    train = text(domain, "train", translator)
+    if not place.exists():
+        adapt(spread(train, pairs), place, model=translator)
     memory = translator.memories.open(place)
     held = {pair.source for pair in memory.opened.datastore.pairs()}
-    asked = [pair for pair in read(domain, "train") if pair.source not in held and re.search(r"[\d%{]", pair.source)]
-    asked, stays = spread(asked, lines), []
+    asked = spread([pair for pair in train if pair.source not in held and re.search(r"[\d%{]", pair.source)], lines)
+    language = memory.opened.datastore.manifest.target_language
+    found, fuzzy = [], MatchConfig("use", 50)
     for pair in asked:
-        found = taken_over(MatchConfig("use", 50), pair.source, "", memory.opened.sources, memory.matcher, "en")
-        if found is not None and found.kind == "repaired match":
-            stays.append(likeness(found.text, pair.target))
-    same = sum(each == 100 for each in stays)
-    print(
-        f"{domain:<8} {len(stays)} of {len(asked)} texts repaired: stays {fmean(stays):.1f}, {same} as the reference",
-        flush=True,
-    )
+        made = taken_over(fuzzy, pair.source, "", memory.opened.sources, memory.matcher, language)
+        if made is not None and made.kind == "repaired match" and made.match is not None:
+            found.append((made.match.score, likeness(made.text, pair.target), pair))
+    decoded = translator.stream([pair.source for *_, pair in found], datastore=place)
+    rows = [
+        (score, stays, likeness(each.text, pair.target))
+        for (score, stays, pair), each in zip(found, decoded, strict=True)
+    ]
+    print(f"{domain}: {len(rows)} of {len(asked)} texts repaired", flush=True)
+    for low, high in ((50, 100), (50, 70), (70, 80), (80, 90), (90, 100)):
+        some = np.array([row for row in rows if low <= row[0] < high])
+        if len(some):
+            same = int((some[:, 1] == 100).sum())
+            print(f"  {low} to {high - 1}%: {len(some):4} texts, {same} as the reference; ", end="")
+            print(
+                f"repaired {mean(some[:, 1])}, decoded {mean(some[:, 2])}, difference {mean(some[:, 1] - some[:, 2])}"
+            )
+
+
+def mean(values: np.ndarray) -> str:
+    return f"{values.mean():.1f} ± {1.96 * values.std() / len(values) ** 0.5:.1f}"
+
+
+def text(domain: str, part: str, translator: Translator) -> list[SegmentPair]:
+    return directed(read(domain, part), "de-en" if translator.engine.languages.source == "de" else "en-de")
 
 
 def main() -> None:
@@ -91,15 +114,16 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5000)
     parser.add_argument("--lines", type=int)
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=DOMAINS)
+    parser.add_argument("--model", default="de-en")
     parser.add_argument("--repaired", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore", KnnmtWarning)
-    translator = Translator("de-en", device="cpu")
+    translator = Translator(given.model, device="cpu")
     given.directory.mkdir(parents=True, exist_ok=True)
     for domain in given.domains:
-        place = given.directory / f"{domain}.store"
+        place = given.directory / f"{domain}-{given.model}.store"
         if given.repaired:
-            measure_repaired(domain, place, translator, given.lines or 50000)
+            measure_repaired(domain, place, translator, given.pairs, given.lines or 50000)
         else:
             measure(domain, place, translator, given.pairs, given.lines or 500)
 

@@ -1,6 +1,6 @@
 """How much of a memory's own text is translated as stored, and of text that differs from it only in form.
 
-    python benchmarks/obeyed.py [MEMORY ...] [--stored 600] [--short 150]
+    python benchmarks/obeyed.py [MEMORY ...] [--stored 600] [--short 150] [--model en-de] [--dtype int8]
 
 Stores of 1 to 168 pairs are made from examples/memory.tsv, and one from all of MEMORY (any format; `make demo` leaves
 real catalogs in .demo/catalogs). Everything is translated by decoding, with the settings estimated from the store and
@@ -21,6 +21,7 @@ from knnmt import Datastore, SegmentPair, Translator
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
+from memory_gain import directed
 
 OWN = Path(__file__).parents[1] / "examples" / "memory.tsv"
 SIZES = (1, 2, 5, 10, 40, 168)
@@ -63,8 +64,7 @@ def come_back(translator: Translator, place: Path, pairs: Sequence[SegmentPair],
     return sum(plain(each.text) in targets[source] for source, each in zip(sources, found, strict=True))
 
 
-def small_stores(translator: Translator) -> None:
-    pairs = read([OWN])
+def small_stores(translator: Translator, builder: Translator, pairs: list[SegmentPair]) -> None:
     for size in SIZES:
         random.Random(0).shuffle(pairs)
         good = asked = 0
@@ -73,7 +73,7 @@ def small_stores(translator: Translator) -> None:
             sources = [pair.source for pair in some[: ASKED - asked]]
             with tempfile.TemporaryDirectory() as scratch:
                 place = Path(scratch) / "store"
-                Datastore.build(place, some, translator.engine)
+                Datastore.build(place, some, builder.engine)
                 good += come_back(translator, place, some, sources)
                 asked += len(sources)
                 translator.memories.close(place)
@@ -82,10 +82,10 @@ def small_stores(translator: Translator) -> None:
         print(f"{size:>4} pairs: {good} of {asked} stored sources come back", flush=True)
 
 
-def large_store(translator: Translator, pairs: list[SegmentPair], stored: int, short: int) -> None:
+def large_store(translator: Translator, builder: Translator, pairs: list[SegmentPair], stored: int, short: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch) / "store"
-        Datastore.build(place, pairs, translator.engine)
+        Datastore.build(place, pairs, builder.engine)
         sources = sorted({pair.source for pair in pairs})
         random.Random(0).shuffle(sources)
         asked = sources[:stored]
@@ -106,11 +106,15 @@ def main() -> None:
     parser.add_argument("memory", nargs="*", type=Path)
     parser.add_argument("--stored", type=int, default=600)
     parser.add_argument("--short", type=int, default=150)
+    parser.add_argument("--model", default="de-en")
+    parser.add_argument("--dtype", default="float32")
     arguments = parser.parse_args()
-    translator = Translator(device="cpu", exact=True)
-    small_stores(translator)
+    translator = Translator(arguments.model, device="cpu", dtype=arguments.dtype, exact=True)
+    builder = Translator(arguments.model, device="cpu", dtype="float32")  # int8 cannot build
+    small_stores(translator, builder, directed(read([OWN]), arguments.model))
     if arguments.memory:
-        large_store(translator, read(arguments.memory), arguments.stored, arguments.short)
+        pairs = directed(read(arguments.memory), arguments.model)
+        large_store(translator, builder, pairs, arguments.stored, arguments.short)
 
 
 if __name__ == "__main__":

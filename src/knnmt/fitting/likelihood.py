@@ -28,6 +28,7 @@ _WIDTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 _USUAL_SENTENCES = 0.95  # the part of the sentences of its own kind that a store trusts itself with
 _EQUALLY_FAR = 1e-3  # the part of a squared distance that does not make a difference
 _SENTENCE_WIDTH = 0.05  # times the median nearest distance
+_KEPT_GAIN = 0.5  # the part of the best fit's gain over a fixed λ that a more cautious fit must keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,12 @@ class FadingGrid:
         return min(loss for loss, *_ in self._tried(knn))
 
     def cautious(self, knn: Tensor, fixed_loss: float, most_loss: float = math.inf) -> tuple[float, float, Fading]:
-        """(loss, weight, fading): among those with at least half of the best gain over a fixed λ, the one with the
+        """(loss, weight, fading): among those that keep enough of the best gain over a fixed λ, the one with the
         smallest λ if all distances were half as large again. Its loss is at most `most_loss`, if any of them allows it.
         """
         tried = self._tried(knn)
         best_loss = min(loss for loss, *_ in tried)
-        enough = max(best_loss, (best_loss + fixed_loss) / 2)
+        enough = max(best_loss, _KEPT_GAIN * best_loss + (1 - _KEPT_GAIN) * fixed_loss)
         if best_loss <= most_loss:
             enough = min(enough, most_loss)
         loss, _, most, fading = min((each for each in tried if each[0] <= enough), key=lambda each: each[1])

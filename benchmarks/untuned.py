@@ -1,0 +1,212 @@
+"""Constants of a store's estimated settings, which `knnmt build` uses as they are: other values on new text.
+
+    python benchmarks/untuned.py DIRECTORY [--models de-en en-de] [--pairs 2000] [--lines 200] [--threads 1]
+
+For each model and each of four domains, DIRECTORY gets a store of that many training pairs, spread over all. Text of
+dev is forced through the model: up to `--lines` pairs of each half of the store's own domain, a quarter as many of each
+other domain, and half as many pairs of the store itself, in int8, whose states differ from the stored ones. Then one
+constant at a time takes another value, the settings are estimated again, and their loss is compared with that of the
+present value. The table has means over the four stores in thousandths of a nat per token, with half of the 95% interval
+of 1,000 bootstrap resamples of sentences; below 0 is better.
+
+Before that, it shows how far the states of each text are from their nearest entries, relative to the keys' median
+length. DIRECTORY also keeps the forced passes. Text comes from KNNMT_DATA (default ../shared).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harm import read
+from knnmt import Translator
+from knnmt.config import RetrievalConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.splitting import halves, spread
+from knnmt.datastore.overlap import unseen
+from knnmt.datastore.store import Datastore
+from knnmt.fitting import calibration
+from knnmt.fitting.development import Development, develop
+from knnmt.fitting.held_out import HeldOutQueries, sample
+from knnmt.fitting.likelihood import so_far
+from knnmt.index.base import Found
+from knnmt.retrieval import open_store
+from knnmt.retrieval.combiner import DistanceCombiner
+from knnmt.retrieval.neighbours import Neighbours
+from memory_gain import directed
+
+DOMAINS = ("business", "it", "law", "medical")
+TEXTS = ("own, choosing", "own, reported", "other, choosing", "other, reported", "stored, int8")
+RESAMPLES = 1000
+MAX_K = 32
+PACKAGES = {"calibration": "fitting", "likelihood": "fitting"}  # the others are in retrieval
+# "T" and "λ" stand for the estimates themselves, times a factor.
+TRIED: dict[str, tuple[Any, ...]] = {
+    "T": (0.5, 0.7, 1.4, 2.0),
+    "λ": (0.8, 0.9, 1.04),
+    "calibration.DEFAULT_K": (4, 16, 32),
+    "calibration._TEMPERATURES": ((0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0),),
+    "likelihood._MOST_WEIGHTS": ((0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98),),
+    "likelihood._SCALES": ((0.2, 0.3, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2.2, 2.8),),
+    "likelihood._WIDTHS": ((0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8),),
+    "likelihood._KEPT_GAIN": (0.0, 1.0),
+    "likelihood._USUAL_SENTENCES": (0.9, 0.99),
+    "likelihood._SENTENCE_WIDTH": (0.02, 0.1),
+    "combiner.SAME_WEIGHT": (0.9, 0.999),
+    "combiner.LOG_ADVANTAGE": (5.0, 12.0),
+    "open_store.UNIT_SAME_DISTANCE": (0.02, 0.03, 0.05, 0.06, 0.08),
+}
+
+
+@dataclass
+class Case:
+    """A store, and the texts of `TEXTS` after their forced pass."""
+
+    translator: Translator
+    opened: open_store.OpenStore
+    texts: Sequence[Development]
+
+    @classmethod
+    def of(cls, place: Path, domain: str, model: str, translator: Translator, pairs: int, lines: int) -> Case:
+        engine = translator.engine
+        if not place.exists():
+            Datastore.build(place, spread(directed(read(domain, "train"), model), pairs), engine)
+        opened = open_store.OpenStore(Datastore.open(place), engine.device, exact=True)
+        if (passed := place.with_suffix(f".{lines}.pt")).exists():
+            return cls(translator, opened, torch.load(passed, weights_only=False))
+        texts: list[list[SegmentPair]] = [spread(unseen(opened.datastore, half), lines) for half in dev(domain, model)]
+        for half in (0, 1):
+            others = (spread(dev(other, model)[half], lines // 4) for other in DOMAINS if other != domain)
+            texts.append([pair for some in others for pair in some])
+        found = [develop(engine, opened, text, MAX_K) for text in texts]
+        eight_bits = Translator(model, dtype="int8").engine
+        found.append(develop(eight_bits, opened, spread(list(opened.datastore.pairs()), lines // 2), MAX_K))
+        torch.save(found, passed)
+        return cls(translator, opened, found)
+
+    @cached_property
+    def held_out(self) -> tuple[HeldOutQueries, Found]:
+        """Entries of the store with their nearest entries in other sentences."""
+        held_out = sample(self.opened.index.entries)
+        return held_out, held_out.search(self.opened.index, MAX_K)
+
+    def estimate(self) -> RetrievalConfig:
+        """The settings that `knnmt build` estimates."""
+        held_out, found = self.held_out
+        some = found[0][:, : calibration.DEFAULT_K], found[1][:, : calibration.DEFAULT_K]
+        estimated = calibration.calibrate(held_out, some, self.translator.engine)
+        assert estimated is not None
+        return estimated.config()
+
+    @cached_property
+    def present(self) -> RetrievalConfig:
+        return self.estimate()
+
+    def losses(self, config: RetrievalConfig, same_distance: float) -> list[NDArray[np.float64]]:
+        """Of each text, (sentences, 2): the sum of the losses of a sentence's tokens, and their number."""
+        combiner, found = DistanceCombiner(config, same_distance), []
+        for text in self.texts:
+            every, counts = text.neighbours, text.log_counts[0]
+            near = Neighbours(*(each[:, : config.k] for each in (every.distances_sq, every.tokens, every.ids)))
+            sentence = so_far(every.distances_sq[:, 0].sqrt(), text.sentences)
+            weights, log_lambda = combiner.weigh(
+                near, None if counts is None else counts[:, : config.k].exp(), sentence
+            )
+            knn = (weights.double().exp() * (near.tokens == text.tokens[:, None])).sum(1)
+            mixed = text.base + log_lambda.double().exp() * (knn - text.base)
+            columns = torch.stack([-mixed.clamp(min=1e-30).log(), torch.ones_like(mixed)], 1)
+            found.append(torch.zeros(text.pairs, 2).double().index_add(0, text.sentences, columns).numpy())
+        return found
+
+    def show_states(self) -> None:
+        """How far states are from their nearest entries, relative to the keys' median length."""
+        unit = self.opened.snapshot.same_distance / open_store.UNIT_SAME_DISTANCE
+        for name, text in zip(TEXTS, self.texts, strict=True):
+            distances = text.neighbours.distances_sq[:, 0].sqrt() / unit
+            quantiles = torch.quantile(distances, torch.tensor([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999])).tolist()
+            print(f"  {name:<16} 0.1% to 99.9%: {', '.join(f'{each:.3f}' for each in quantiles)}", flush=True)
+
+
+def dev(domain: str, model: str) -> tuple[list[SegmentPair], list[SegmentPair]]:
+    """The choosing and the reported half."""
+    return halves(directed(read(domain, "dev"), model))
+
+
+def results(cases: Sequence[Case], constant: str, value: Any) -> list[list[NDArray[np.float64]]]:
+    """The losses of each case with a value of a constant."""
+    module, _, name = constant.partition(".")
+    package, found = PACKAGES.get(module, "retrieval"), []
+    usual = open_store.UNIT_SAME_DISTANCE
+    with patch(f"knnmt.{package}.{module}.{name}", value) if name else nullcontext():
+        for case in cases:
+            config = case.present if package == "retrieval" else case.estimate()
+            if constant == "T":
+                config = replace(config, temperature=config.temperature * value)
+            if constant == "λ":
+                config = replace(config, interpolation_weight=min(config.interpolation_weight * value, 0.99))
+            same = case.opened.snapshot.same_distance * open_store.UNIT_SAME_DISTANCE / usual
+            found.append(case.losses(config, same))
+    return found
+
+
+def difference(now: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """The mean over stores of the difference in loss per token, and half of its 95% interval."""
+    rng, total, drawn = np.random.default_rng(0), 0.0, np.zeros(RESAMPLES)
+    for before, after in zip(now, other, strict=True):
+        gain, tokens = after[:, 0] - before[:, 0], before[:, 1]
+        draws = rng.integers(len(gain), size=(RESAMPLES, len(gain)))
+        total += gain.sum() / tokens.sum()
+        drawn += gain[draws].sum(1) / tokens[draws].sum(1)
+    return 1000 * total / len(now), 1000 * 1.96 * float(drawn.std()) / len(now)
+
+
+def measure(model: str, arguments: argparse.Namespace) -> None:
+    translator = Translator(model, dtype="float32")
+    cases = []
+    for domain in DOMAINS:
+        place = arguments.directory / f"{domain}-{model}-{arguments.pairs}"
+        cases.append(Case.of(place, domain, model, translator, arguments.pairs, arguments.lines))
+        print(f"{model}, {domain}: {cases[-1].present.signature()}", flush=True)
+        cases[-1].show_states()
+    now = results(cases, "T", 1.0)
+    print(f"\n| {model} | value | {' | '.join(TEXTS)} |\n{'|---' * (2 + len(TEXTS))}|")
+    of_texts = [
+        np.mean([case[number][:, 0].sum() / case[number][:, 1].sum() for case in now]) for number in range(len(TEXTS))
+    ]
+    print(f"| loss, nats | present | {' | '.join(f'{each:.4f}' for each in of_texts)} |", flush=True)
+    for constant, values in TRIED.items():
+        for value in values:
+            tried = results(cases, constant, value)
+            cells = []
+            for number in range(len(TEXTS)):
+                mean, half = difference([each[number] for each in now], [each[number] for each in tried])
+                cells.append(f"{mean:+.1f} ± {half:.1f}{' *' if abs(mean) > half else ''}")
+            print(f"| {constant} | {value} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--models", nargs="+", default=["de-en", "en-de"])
+    parser.add_argument("--pairs", type=int, default=2000)
+    parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    for model in arguments.models:
+        measure(model, arguments)
+
+
+if __name__ == "__main__":
+    main()
