@@ -28,7 +28,7 @@ def test_lines_choose(tmp_path: Path) -> None:
 def test_what_is_not_clear_is_asked_for_and_other_languages_get_a_command() -> None:
     for arguments, expected in (
         (["-t", "OK"], "the text: the languages are not clear. Give the source language, de or en: --source-lang"),
-        (["-t", "OK", "--target-lang", "fr"], "Name another model: --model Helsinki-NLP/opus-mt-en-fr"),
+        (["-t", "OK", "--target-lang", "fr"], "name another model: --model Helsinki-NLP/opus-mt-en-fr"),
     ):
         done = knnmt("translate", *arguments)
         assert (done.returncode, done.stdout) == (1, b"")
@@ -46,7 +46,7 @@ def test_documents_each_choose(tmp_path: Path) -> None:
     done = knnmt("translate", tmp_path / "in", "--output-dir", tmp_path / "out", "--glossary", terms)
     said = done.stderr.decode()
     assert done.returncode == 1  # because of the French catalog
-    assert "fr.po: no shipped model translates from another language to fr" in said
+    assert "fr.po: no shipped model translates from en to fr (as it states (to fr))" in said
     assert "de.po: en-de, from en to de: as it states (to de)" in said
     assert "film.de.srt: de-en, from de to en: as its name says" in said
     assert 'msgstr "Stopp"' in (tmp_path / "out" / "de.po").read_text(encoding="utf-8")

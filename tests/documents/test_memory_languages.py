@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
 import pytest
 
 from knnmt import SegmentPair
-from knnmt.corpus.language_guess import german_or_english
+from knnmt.corpus.language_guess import recognise
 from knnmt.corpus.options import ReadingConfig
 from knnmt.documents.direction import model_for_document
+from knnmt.documents.document import Document
 from knnmt.documents.memory_languages import model_for, model_for_memories
 from knnmt.documents.opening import open_document
 from knnmt.engine.model_choice import choose_model, model_for_texts
@@ -96,7 +98,7 @@ def test_what_is_unclear_contradicts_or_has_no_model_is_an_error_that_says_what_
         choose(forth, back)
     catalog = memory("de.po", PO.format("Language: de\\n"))
     assert choose(forth, catalog) == choose(catalog, forth) == "de-en"
-    with pytest.raises(SettingError, match=r"from de-AT to fr; .*--model Helsinki-NLP/opus-mt-de-fr$"):
+    with pytest.raises(SettingError, match=r"from de-AT to fr \(as .* states\); .*--model Helsinki-NLP/opus-mt-de-fr$"):
         choose(memory("french.xlf", xliff("de-AT", "fr")).with_name("french.xlf"))
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -136,6 +138,29 @@ def test_a_document_chooses(
     assert model_for_document(open_document(tmp_path / name), PurePath(name), asked).name == expected
 
 
+def test_texts_contradict_a_catalog_that_states_only_its_target(tmp_path: Path) -> None:
+    def catalog(target: str, source: str) -> Document:
+        (tmp_path / "a.po").write_text(
+            PO.format(f"Language: {target}\\n").replace('"a"', f'"{source}"'), encoding="utf-8"
+        )
+        return open_document(tmp_path / "a.po")
+
+    for target, source, other in (("en_GB", "User settings", "en-de"), ("de", "Abbrechen", "de-en")):
+        document = catalog(target, source)
+        with pytest.raises(SettingError, match=rf"into {target}, but its texts look .* add --ignore-stated-languages"):
+            model_for_document(document, PurePath("a.po"), (None, None))
+        document.ignores_languages = True
+        assert model_for_document(document, PurePath("a.po"), (None, None)).name == other
+    assert model_for_document(catalog("en", "Cancel"), PurePath("a.po"), ("de", None)).name == "de-en"
+    with pytest.raises(SettingError, match=r"from fr to de .*--model Helsinki-NLP/opus-mt-fr-de$"):
+        model_for_document(catalog("de", OTHER_LANGUAGES["fr"]), PurePath("a.po"), (None, None))
+
+
+def test_a_document_without_a_letter_needs_no_language(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": "12 %"}', encoding="utf-8")
+    assert model_for_document(open_document(tmp_path / "a.json"), PurePath("a.json"), (None, None)).name == "de-en"
+
+
 def test_ignored_statements_do_not_choose(tmp_path: Path) -> None:
     (tmp_path / "a.xlf").write_text(xliff("en", "de").replace("<source>a", f"<source>{GERMAN[0]}"), encoding="utf-8")
     document = open_document(tmp_path / "a.xlf")
@@ -145,17 +170,41 @@ def test_ignored_statements_do_not_choose(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["Danke!", "Ja.", *GERMAN, "Einstellungen", "Tschüss"])
 def test_short_german_texts_are_recognised(text: str) -> None:
-    assert german_or_english(text) == "de"
+    assert recognise(text) == "de"
 
 
 @pytest.mark.parametrize("text", ["Thanks!", "Yes.", *ENGLISH, "Settings"])
 def test_short_english_texts_are_recognised(text: str) -> None:
-    assert german_or_english(text) == "en"
+    assert recognise(text) == "en"
 
 
-@pytest.mark.parametrize("text", ["", "OK", "Software", "Name:", "日本語", "12 34"])
+@pytest.mark.parametrize("text", ["", "OK", "Software", "Name:", "12 34", "Ďalší krok", "Użytkownik: admin"])
 def test_other_texts_are_not_clear(text: str) -> None:
-    assert german_or_english(text) is None
+    assert recognise(text) is None
+
+
+OTHER_LANGUAGES = {  # each with words or letters that German and English also have
+    "fr": "Bonjour tout le monde, comment allez-vous ?",
+    "es": "El archivo se ha eliminado correctamente",
+    "nl": "Het bestand kan niet worden geopend",
+    "sv": "Filen har inte sparats och kan inte öppnas",
+    "ru": "Файл ok.txt удалён",
+    "zh": "文件已删除",
+}
+
+
+@pytest.mark.parametrize("tag", OTHER_LANGUAGES)
+def test_other_languages_are_not_taken_for_german_or_english(tag: str, tmp_path: Path) -> None:
+    text = OTHER_LANGUAGES[tag]
+    assert recognise(text) == tag
+    with pytest.raises(SettingError, match=rf"\(the text looks .*--model Helsinki-NLP/opus-mt-{tag}-en$"):
+        model_for_texts(["OK", text], "the text")
+    (tmp_path / "a.tsv").write_text(table([text], ENGLISH[:1]), encoding="utf-8")
+    with pytest.raises(SettingError, match=f"a.tsv: no shipped model translates from {tag} to en"):
+        model_for_memories([tmp_path / "a.tsv"], None, None, ReadingConfig())
+    (tmp_path / "a.json").write_text(json.dumps({"a": text}), encoding="utf-8")
+    with pytest.raises(SettingError, match=f"from {tag} to another language"):
+        model_for_document(open_document(tmp_path / "a.json"), PurePath("a.json"), (None, None))
 
 
 def test_texts_choose_together() -> None:

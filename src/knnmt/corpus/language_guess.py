@@ -117,6 +117,7 @@ _GROUPS_AND_WORDS = {
     ),
 }
 _EVIDENCE = {tag: [frozenset(each.split()) for each in both] for tag, both in _GROUPS_AND_WORDS.items()}
+_LETTERS_OF_BOTH = frozenset("abcdefghijklmnopqrstuvwxyzäöüßé")
 _MIN_EVIDENCE, _MIN_AGREEMENT = 2, 0.65  # of a text that is German or English
 _MIN_WORDS, _MIN_LETTERS = 5, 10  # at least this many for a segment to count, in Latin script and in others
 _MAX_CHARACTERS = 2000
@@ -198,17 +199,36 @@ def guess_of(text: str) -> tuple[str, float] | None:
     return codes.partition(" ")[0], ranked[0][1] / hits.total()
 
 
-def german_or_english(text: str) -> str | None:
-    """The tag of the language of a text that is in one of the two; None if that is not clear."""
+def recognise(text: str) -> str | None:
+    """The tag of the language that a text looks like; None if that is not clear.
+
+    German and English are recognised in a few words; other languages by their small words or their script.
+    """
+    text = text[:_MAX_CHARACTERS].lower()
+    codes = ""
+    script = max(_LETTERS, key=lambda each: len(_LETTERS[each].findall(text)))
+    if script != "Latin":
+        codes, _ = _SCRIPTS[script]
+    else:
+        hits = Counter(language for word in set(_WORD.findall(text)) for language in _LANGUAGES_OF.get(word, ()))
+        own = max(hits.pop("German", 0), hits.pop("English", 0))
+        for language, others in hits.most_common(1):
+            if others >= own + _MIN_HITS:
+                codes, _ = _LANGUAGES[language]
+    return codes.partition(" ")[0] or _german_or_english(text)
+
+
+def _german_or_english(text: str) -> str | None:
     found = Counter[str]()
-    for word in _WORD.findall(text[:_MAX_CHARACTERS].lower()):
+    for word in _WORD.findall(text):
         marked = f"_{word}_"
         groups = {marked[place : place + 3] for place in range(len(word))}
         for tag, (known, words) in _EVIDENCE.items():
             found[tag] += len(groups & known) + 2 * (word in words)
         found["de"] += 2 * any(letter in "äöüß" for letter in word)
-    (tag, most), (_, fewer) = found.most_common() or [("", 0), ("", 0)]
-    return tag if most >= max(_MIN_EVIDENCE, _MIN_AGREEMENT * (most + fewer)) else None
+        found["other"] += 2 * any(letter not in _LETTERS_OF_BOTH for letter in word)
+    tag, most = next(iter(found.most_common(1)), ("other", 0))
+    return tag if tag != "other" and most >= max(_MIN_EVIDENCE, _MIN_AGREEMENT * found.total()) else None
 
 
 def _language_of(words: list[str]) -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import PurePath
 
-from knnmt.corpus.language_guess import LanguageGuess, german_or_english, looks_of
+from knnmt.corpus.language_guess import LanguageGuess, looks_of, recognise
 from knnmt.documents.document import Document
 from knnmt.documents.elements import plain
 from knnmt.documents.naming import stated_language
 from knnmt.engine.language_codes import Languages, best_code, same_language
-from knnmt.engine.model_choice import ModelChoice, choose_model
+from knnmt.engine.model_choice import ModelChoice, choose_model, model_for_texts
+from knnmt.engine.shipped import shipped_model
 from knnmt.errors import SettingError
 
 Tags = tuple[str | None, str | None]  # of source and target, None if unknown
@@ -30,14 +31,24 @@ def model_for_document(document: Document, path: PurePath, asked: Tags) -> Model
     """
     if asked != (None, None):
         return choose_model(*asked, str(path), "as the options say")
-    if not document.ignores_languages and document.languages != (None, None):
+    name, source, target = str(path), None, None
+    if not document.ignores_languages:
         source, target = document.languages
-        stated = " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)
-        return choose_model(source, target, str(path), f"as it states ({stated})")
-    texts = (plain(unit.source) for unit in document.units if unit.translatable)
-    if looks := german_or_english("\n".join(islice(texts, _FIRST_UNITS))):
-        return choose_model(looks, None, str(path), f"its text looks {looks_of(looks)}")
-    return choose_model(stated_language(path), None, str(path), "as its name says")
+    text = "\n".join(islice((plain(unit.source) for unit in document.units if unit.translatable), _FIRST_UNITS))
+    looks = recognise(text)
+    if source is None and target is not None and looks and same_language(looks, target):
+        raise SettingError(
+            f"{name}: states that it is to be translated into {target}, but its texts look {looks_of(looks)} already. "
+            f"To translate them from {looks}, add --ignore-stated-languages; if they are in another language, give "
+            "--source-lang"
+        )
+    if (source, target) != (None, None):
+        return choose_model(source or looks, target, name, f"as it states ({_stated(source, target)})")
+    if looks is None and (looks := stated_language(path)):
+        return choose_model(looks, None, name, "as its name says")
+    if not any(map(str.isalpha, text)):
+        return model_for_texts((), name)
+    return choose_model(looks, None, name, f"its text looks {looks_of(looks)}" if looks else "")
 
 
 def told_languages(name: str, wanted: Tags, model: Languages, default: Tags) -> Tags:
@@ -65,20 +76,21 @@ def told_languages(name: str, wanted: Tags, model: Languages, default: Tags) -> 
 def direction_of(document: Document, name: str, model: Languages, model_name: str) -> str:
     """A line about the languages of a translation; an error if the model has another direction."""
     source, target = document.languages
-    stated = " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)
+    stated = _stated(source, target)
     if document.ignores_languages:
         return f"{name}: {model}" + (f", whatever it states ({stated})" if stated else "")
     if _differ(source, model.source) or _differ(target, model.target):
-        way = f"{source or 'another language'} to {target or 'another language'}"
         if source is None and target is not None and not _differ(target, model.source):
-            way = f"{model.target} to {target}"
-        otherwise = f"{name}: states that it goes from {way}, but the model {model_name} translates {model}"
-        raise SettingError(f"{otherwise}. {_advice(model, way)}")
+            source = model.target
+        otherwise = f"{name}: states that it goes from {source or 'another language'} to {target or 'another language'}"
+        raise SettingError(
+            f"{otherwise}, but the model {model_name} translates {model}. {_advice(model, source, target)}"
+        )
     looks = _guess(document).other_than(model.source) if model.source else None
     if looks and model.target and looks == looks_of(model.target):
         raise SettingError(
             f"{name}: its texts to translate look {looks}, but the model {model_name} translates {model}. "
-            f"{_advice(model, f'{model.target} to {model.source}')}"
+            f"{_advice(model, model.target, model.source, ' --ignore-stated-languages')}"
         )
     states = f"as it states ({stated})" if stated else "as the model does; the document states no languages"
     return f"{name}: {model}, {states}" + (f". Its texts look {looks}" if looks else "")
@@ -96,10 +108,19 @@ def _differ(stated: str | None, own: str | None) -> bool:
     return stated is not None and own is not None and same_language(stated, own) is False
 
 
-def _advice(model: Languages, way: str) -> str:
+def _advice(model: Languages, source: str | None, target: str | None, more: str = "") -> str:
+    """What to type for other languages than the model's. more: what a shipped model needs as well"""
+    way = f"To translate {source or 'another language'} to {target or 'another language'}"
     if model.codes:
-        return f"To translate {way}, give --source-lang and --target-lang"
-    return (
-        f"To translate {way}, name another model with --model; `knnmt models` lists the installed ones. If the "
-        f"document is wrong, add --ignore-stated-languages"
+        return f"{way}, give --source-lang and --target-lang"
+    name = shipped_model(source, target)
+    another = (
+        f"use --model {name}{more}"
+        if name
+        else "name another model with --model; `knnmt models` lists the installed ones"
     )
+    return f"{way}, {another}. If the document is wrong, add --ignore-stated-languages"
+
+
+def _stated(source: str | None, target: str | None) -> str:
+    return " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from knnmt.corpus.detection import detect_format
-from knnmt.corpus.language_guess import german_or_english
+from knnmt.corpus.language_guess import looks_of, recognise
 from knnmt.corpus.lines import read_lines
 from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
@@ -125,7 +125,7 @@ def _language_of_side(path: Path, config: ReadingConfig) -> str | None:
         texts: Iterable[str] = read_lines(path)
     else:
         texts = (plain(unit.source) for unit in open_document(path).units)
-    return german_or_english("\n".join(islice(texts, _FIRST)))
+    return recognise("\n".join(islice(texts, _FIRST)))
 
 
 def _languages_of_pairs(pairs: Iterable[SegmentPair]) -> tuple[Tags, str]:
@@ -133,12 +133,10 @@ def _languages_of_pairs(pairs: Iterable[SegmentPair]) -> tuple[Tags, str]:
         warnings.simplefilter("ignore", LanguageWarning)
         first = list(islice(pairs, _FIRST))
     sides = [pair.source for pair in first], [pair.target for pair in first]
-    guessed = tuple(german_or_english("\n".join(side)) for side in sides)
-    if guessed == ("de", "en"):
-        return ("de", "en"), "the sources look German"
-    if guessed == ("en", "de"):
-        return ("en", "de"), "the sources look English"
-    return (None, None), ""
+    source, target = (recognise("\n".join(side)) for side in sides)
+    if source is None or target is None or source == target:
+        return (None, None), ""
+    return (source, target), f"the sources look {looks_of(source)}"
 
 
 def _shown(source: str | None, target: str | None) -> str:

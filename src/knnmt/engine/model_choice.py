@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from knnmt.corpus.language_guess import german_or_english, looks_of
+from knnmt.corpus.language_guess import looks_of, recognise
 from knnmt.corpus.languages import normalise
 from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
 from knnmt.errors import LanguagesRequiredError, SettingError
@@ -39,9 +39,11 @@ def choose_model(source: str | None, target: str | None, subject: str, reason: s
     if name is None:
         pairs = " and ".join(f"{own} to {other}" for own, other in shipped_models().values())
         wanted = f"from {source or 'another language'} to {target or 'another language'}"
+        if reason:
+            wanted += f" ({reason})"
         raise SettingError(
-            f"{subject}: no shipped model translates {wanted}; there are {pairs}. Name another model: "
-            f"--model {_usual_name(source, target)}"
+            f"{subject}: no shipped model translates {wanted}; there are {pairs}. If these languages are wrong, give "
+            f"--source-lang and --target-lang; otherwise name another model: --model {_usual_name(source, target)}"
         )
     own = shipped_models()[name]
     return ModelChoice(name, source or own[0], target or own[1], reason)
@@ -55,7 +57,7 @@ def model_for_texts(texts: Iterable[str], subject: str) -> ModelChoice:
     text = "\n".join(texts)
     if not any(map(str.isalpha, text)):
         return ModelChoice(DEFAULT_MODEL, *shipped_models()[DEFAULT_MODEL], f"{subject} has no letter")
-    source = german_or_english(text)
+    source = recognise(text)
     reason = "" if source is None else f"{subject} looks {looks_of(source)}"
     return choose_model(source, None, subject, reason)
 

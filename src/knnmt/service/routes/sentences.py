@@ -7,7 +7,7 @@ from functools import partial
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from knnmt.corpus.language_guess import german_or_english
+from knnmt.corpus.language_guess import recognise
 from knnmt.corpus.sentences import split_lines, split_sentences
 from knnmt.service.answer_shapes import SentencesAnswer
 from knnmt.service.asking import CallerFirst, TheCaller, TheService
@@ -29,4 +29,4 @@ async def sentences(asked: SentencesAsked, service: TheService, caller: TheCalle
 
 def _cut(text: str) -> dict[str, object]:
     cut = [each for line in split_lines(text) for each in split_sentences(line)]
-    return {"sentences": cut, "language": german_or_english(text)}
+    return {"sentences": cut, "language": recognise(text)}
