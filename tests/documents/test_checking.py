@@ -176,3 +176,11 @@ def test_a_document_is_counted_and_shown_as_a_page() -> None:
     assert "2 findings in 1 document" in page
     assert "Ja &lt;script&gt;" in page
     assert "<script>" not in page
+
+
+def test_a_number_of_thousands_of_digits_is_named() -> None:
+    """Python refuses to read it as a number."""
+    assert [kind for kind, _ in found("Das Haus am See ist alt.", f"The house at the lake is {'7' * 5000}.")] == [
+        "length",
+        "number",
+    ]

@@ -80,3 +80,8 @@ def test_what_comes_out_has_what_the_text_has_and_the_targets_words(
         ambiguous = len(set(zip(old, new, strict=True))) > len(set(old))
         whole_and_parts = any(("," in one) != ("," in other) for one, other in zip(old, new, strict=True))
         assert kinds[0] != kinds[1] or ambiguous or whole_and_parts
+
+
+def test_a_number_of_thousands_of_digits_is_put_in() -> None:
+    """Python refuses to read it as a number."""
+    assert repaired(f"Seite {'7' * 5000}", "Seite 3", "Page 3", "en") == f"Page {'7' * 5000}"

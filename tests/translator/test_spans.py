@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from knnmt.engine.checkpoint import find_checkpoint
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.engine.tokenizer import Tokenizer, load_tokenizer
-from knnmt.translator.spans import span_in_segment, spans_of
+from knnmt.translator.spans import changes_between, span_in_segment, spans_of
 
 WORDS = st.sampled_from(
     ["Goods-in", "record", "cleared", ".", "50", "%s", "über", "<b>", "你好", "😀", "\u200bx", "ﬁn…"]
@@ -120,3 +120,21 @@ def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     place = tmp_path_factory.mktemp("tokenizer")
     write_letter_tokenizer(place / "tokenizer.json")
     return load_tokenizer(place)
+
+
+@given(st.text("ab \n", max_size=12), st.text("ab \n", max_size=12), st.text("a b", max_size=12))
+def test_changes_turn_one_text_into_the_other(first: str, second: str, same: str) -> None:
+    for one, other in ((first, second), (same + first, same + second), (first + same, second + same)):
+        changes = changes_between(one, other)
+        assert "".join(one[start:end] for _, start, end, _, _ in changes) == one
+        assert "".join(other[start:end] for _, _, _, start, end in changes) == other
+        assert all(one[a:b] == other[c:d] for kind, a, b, c, d in changes if kind == "equal")
+
+
+def test_long_texts_are_compared_from_both_ends() -> None:
+    one, other = f"x{'ab' * 5000}y", f"x{'ba' * 5000}y"
+    assert changes_between(one, other) == [
+        ("equal", 0, 1, 0, 1),
+        ("replace", 1, 10001, 1, 10001),
+        ("equal", 10001, 10002, 10001, 10002),
+    ]

@@ -81,7 +81,7 @@ def with_accelerator(text: str, mark: str, key: str = "") -> str:
     if mark in text:
         return text
     letters = [place for place, letter in enumerate(text) if letter.isalpha()]
-    beginnings = [place for place in letters if not text[:place][-1:].isalnum()]
+    beginnings = [place for place in letters if not text[max(place - 1, 0) : place].isalnum()]
     same = [place for place in beginnings if key and text[place].casefold() == key.casefold()]
     return next((text[:place] + mark + text[place:] for place in (*same, *letters)), text)
 

@@ -24,6 +24,7 @@ from knnmt.protection.tags import with_tags
 
 KINDS = ("untranslated", "placeholder", "tag", "number", "term", "name", "length", "copy", "form")
 _MAX_LENGTH_RATIO, _MIN_LENGTH_RATIO = 3.0, 1 / 3  # longest translation, relative to the length of its source
+_COMPARED_WORDS = 500  # of a translation, with a name that it lacks
 _MIN_LENGTH = 12  # shortest source for which the length means anything
 _MIN_COPIED_WORDS = 3  # more equal words than this in both languages are not names
 # A possible name: a capitalised word. The memory decides whether it is one.
@@ -124,9 +125,10 @@ def _problems(
             yield problem(
                 "term", f"the glossary has {use.term.target!r} for {use.term.source!r}; the translation does not"
             )
+    compared = re.findall(r"[\w-]+", texts[1])[:_COMPARED_WORDS]
     for each in sorted(set(_NAME.findall(texts[0])) & names):
         if each not in texts[1]:
-            close = get_close_matches(each, re.findall(r"[\w-]+", texts[1]), 1, 0.7)
+            close = get_close_matches(each, compared, 1, 0.7)
             instead = f"; the translation has {close[0]!r}" if close else ""
             yield problem("name", f"{each!r} stays unchanged in the memory{instead}")
 
@@ -138,7 +140,7 @@ def _unequal(source: Marked, target: Marked, syntax: PlaceholderSyntax) -> Itera
         if wanted.exact[each] != has.exact[each]:
             yield "placeholder", _unequal_times(each, wanted.exact[each], has.exact[each])
     for each in wanted.digits | has.digits:
-        may_be_spelled_out = not wanted.digits[each] and int(each) <= MAX_SPELLED_OUT
+        may_be_spelled_out = not wanted.digits[each] and len(each) < 5 and int(each) <= MAX_SPELLED_OUT
         if wanted.digits[each] != has.digits[each] and not may_be_spelled_out:
             yield "number", _unequal_times(each, wanted.digits[each], has.digits[each])
     for each in wanted.signs:

@@ -269,6 +269,7 @@ class Xliff2(TextDocument):
 
     def edits(self, targets: Mapping[str, str], provenances: Provenances, /) -> Iterable[Edit]:
         units: dict[Element, dict[str, Provenance]] = {}
+        names: dict[Element, dict[Element, str]] = {}
         for name, text in targets.items():
             segment = self._segments[name]
             target, source, unit = segment.child("target"), segment.child("source"), segment.parent
@@ -280,7 +281,9 @@ class Xliff2(TextDocument):
                 yield _new_target(self.content, source, text, {})
             identified: dict[str, str] = {}
             if provenances.with_remarks:
-                named = segment.attributes.get("id") or _free_id(unit, segment)
+                if unit not in names:
+                    names[unit] = _segment_ids(unit)
+                named = names[unit][segment]
                 identified = {} if "id" in segment.attributes else {"id": named}
                 units.setdefault(unit, {})[named] = provenances[name]
             yield marked_start(self.content, segment, **identified, state="translated", subState=MACHINE_SUBSTATE)
@@ -288,11 +291,16 @@ class Xliff2(TextDocument):
             yield from remarks_2(self.content, unit, about)
 
 
-def _free_id(unit: Element, segment: Element) -> str:
-    """An id for a segment without one, so that candidates can refer to it."""
-    number = list(unit.each("segment")).index(segment) + 1
+def _segment_ids(unit: Element) -> dict[Element, str]:
+    """The ids of a unit's segments; those without one get a free one, so that candidates can refer to them."""
     taken = {each.attributes.get("id") for each in unit.walk()}
-    return next(each for each in (f"s{number}{'_' * more}" for more in range(len(taken) + 1)) if each not in taken)
+    ids = {}
+    for number, segment in enumerate(unit.each("segment"), 1):
+        free = f"s{number}"
+        while free in taken:
+            free += "_"
+        ids[segment] = segment.attributes.get("id") or free
+    return ids
 
 
 def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Unit:

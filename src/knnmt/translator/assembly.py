@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.hypothesis import Hypothesis
@@ -125,10 +125,12 @@ def _joined_parts(
         for segment, text, part in zip(segments, decoded, parts, strict=True)
     ]
     tokens: list[Token] = []
-    for number, part in enumerate(parts):
+    lengths = [len(join([segment], [text])) for segment, text in zip(segments, texts, strict=True)]
+    begins = accumulate(lengths[:-1], initial=0)
+    for number, (part, begin) in enumerate(zip(parts, begins, strict=True)):
         spans: list[Span] = []
         if part.evidence:
-            before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
+            before = begin + len(segments[number].before)
             spans = moved_spans(spans_of(tokenizer, part.hypothesis.tokens), decoded[number], texts[number])
             spans = [(before + start, before + end) for start, end in spans]
         of_tokens = (part.hypothesis.tokens, part.evidence, spans, part.hypothesis.drafted)

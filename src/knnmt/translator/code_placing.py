@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,14 +120,14 @@ def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
 
 def _origins(units: Sequence[tuple[int, int]], items: Sequence[Found], sources: Sequence[Found]) -> dict[int, Found]:
     """The n-th of a kind in a translation comes from the n-th in the source; by their units."""
-    waiting: dict[object, list[Found]] = {}
+    waiting: dict[object, deque[Found]] = {}
     for each in sources:
-        waiting.setdefault(_same(each), []).append(each)
+        waiting.setdefault(_same(each), deque()).append(each)
     places = {span: number for number, span in enumerate(units)}
     found = {}
     for each in items:
         if origin := waiting.get(_same(each)):
-            found[places[each.start, each.end]] = origin.pop(0)
+            found[places[each.start, each.end]] = origin.popleft()
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from itertools import groupby, tee
 from statistics import fmean
 from typing import TYPE_CHECKING, Unpack
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from knnmt.corpus.match_tokens import UNPARTED
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import SettingError
-from knnmt.translator.spans import Span
+from knnmt.translator.spans import Span, changes_between
 from knnmt.translator.translation import Token, Translation
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def _segments_for(word: Word) -> dict[SegmentPair, tuple[float, set[Span]]]:
 def differences(text: str, other: str) -> list[tuple[str, bool]]:
     """A text in pieces, each with whether the other text lacks it there; whole words are compared."""
     mine = _PART.findall(text)
-    changes = SequenceMatcher(None, mine, _PART.findall(other), autojunk=False).get_opcodes()
+    changes = changes_between(mine, _PART.findall(other))
     pieces = [("".join(mine[start:end]), kind != "equal") for kind, start, end, _, _ in changes if end > start]
     for place in range(1, len(pieces) - 1):
         if pieces[place - 1][1] and pieces[place + 1][1] and not pieces[place][0].strip():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -139,15 +139,17 @@ def _outside(codes: Sequence[Coded], length: int) -> tuple[int, int]:
         first += 1
     while last < len(codes) - first and codes[-1 - last].offset >= length and not codes[-1 - last].length:
         last += 1
-    there = Counter(each.code.pair for each in codes)
-    there[None] = 0  # those are single
-    while True:
-        around = Counter(each.code.pair for each in (*codes[:first], *codes[len(codes) - last :]))
-        cut = [number for number, each in enumerate(codes) if around[each.code.pair] < there[each.code.pair]]
-        fewer = min([first, *cut]), min([last, *(len(codes) - 1 - number for number in cut)])
-        if fewer == (first, last):
-            return fewer
-        first, last = fewer
+    pairs: dict[int | None, list[int]] = {}
+    for number, each in enumerate(codes):
+        if each.code.pair is not None:
+            pairs.setdefault(each.code.pair, []).append(number)
+    end = len(codes) - last
+    inside = [*range(first, end)]
+    while inside:  # the other half of a pair that is inside is inside, too
+        for number in pairs.pop(codes[inside.pop()].code.pair, ()):
+            inside += [*range(number, first), *range(end, number + 1)]
+            first, end = min(first, number), max(end, number + 1)
+    return first, len(codes) - end
 
 
 def _interleaved(space: str, codes: Sequence[Coded], moved: int) -> Marked:
@@ -164,18 +166,19 @@ def _interleaved(space: str, codes: Sequence[Coded], moved: int) -> Marked:
 def with_shown_codes(text: Marked, guarded: Guarded) -> Marked:
     """A translation in which codes replace their shown texts: the n-th for the n-th."""
     codes = {each.offset: each.code for each in guarded.codes if each.length}
-    waiting: dict[str, list[Code | None]] = {}
+    shown = guarded.shown
+    waiting: dict[str, deque[Code | None]] = {}
     for each in guarded.found:
-        if each.text in guarded.shown:
-            waiting.setdefault(each.text, []).append(codes.get(each.start))
+        if each.text in shown:
+            waiting.setdefault(each.text, deque()).append(codes.get(each.start))
     parts: list[str | Code] = []
     for part in text:
         if isinstance(part, Code):
             parts.append(part)
             continue
         place = 0
-        for each in find(part, guarded.shown, guarded.syntax):
-            if waiting.get(each.text) and (code := waiting[each.text].pop(0)) is not None:
+        for each in find(part, shown, guarded.syntax):
+            if waiting.get(each.text) and (code := waiting[each.text].popleft()) is not None:
                 parts += [part[place : each.start], code]
                 place = each.end
         parts.append(part[place:])

@@ -42,6 +42,7 @@ _SEVERAL_PLURALS = frozenset(
 )
 _STAND_INS = {Kind.EXACT: "\ue000", Kind.NUMBER: "\ue001", Kind.SIGN: "\ue002"}
 _DIGITS = re.compile(r"\d+")
+_COUNTED = 9  # digits of a number that decide its plural
 
 
 def repaired(text: str, source: str, target: str, language: str, syntax: PlaceholderSyntax = PLAIN) -> str | None:
@@ -60,8 +61,8 @@ def repaired(text: str, source: str, target: str, language: str, syntax: Placeho
     if Counter(map(_key, old)) != Counter(map(_key, there)):
         return None
     surroundings = {(_key(each), _letters_beside(each, source)) for each in old}
-    made = target
-    for place in reversed(there):
+    parts, end = [], 0
+    for place in there:
         before, after = changes[_key(place)]
         if before == after:
             continue
@@ -75,7 +76,9 @@ def repaired(text: str, source: str, target: str, language: str, syntax: Placeho
             if written is None:
                 return None
             put = written
-        made = made[: place.start] + put + made[place.end :]
+        parts += [target[end : place.start], put]
+        end = place.end
+    made = "".join([*parts, target[end:]])
     return None if Needs.of(new).unmet_in(made, syntax=syntax) else made
 
 
@@ -94,7 +97,7 @@ def _key(found: Found) -> Hashable:
 
 
 def _letters_beside(found: Found, text: str) -> tuple[str, str]:
-    before, after = text[: found.start][-1:], text[found.end :][:1]
+    before, after = text[max(found.start - 1, 0) : found.start], text[found.end : found.end + 1]
     return before if before.isalpha() else "", after if after.isalpha() else ""
 
 
@@ -115,7 +118,7 @@ def _plural(number: str, language: str) -> Hashable:
     """
     if not number.isdecimal():
         return "parts"
-    value = int(number)
+    value = int(number[-_COUNTED:]) + (1_000_000_000 if len(number) > _COUNTED else 0)
     if language.partition("-")[0].lower() not in _SEVERAL_PLURALS:
         return value if value < 2 else "many"
     return value if value < 11 else value % 100

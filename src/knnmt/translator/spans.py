@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, islice, pairwise, takewhile
 
 from knnmt.engine.tokenizer import Tokenizer
 
 Span = tuple[int, int]
+Change = tuple[str, int, int, int, int]
+_COMPARED = 1_000_000  # pairs of characters or words
 
 
 def spans_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
@@ -34,7 +36,7 @@ def span_in_segment(tokenizer: Tokenizer, tokens: Sequence[int], position: int, 
         return len(segment), len(segment)
     if whole == segment:
         return start, max(end, start + 1) if start < len(segment) else end
-    start, end = _aligned(start, end, whole, segment)
+    start, end = _aligned(start, end, whole, segment, changes_between(whole, segment))
     text = segment[start:end]
     return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
 
@@ -43,8 +45,32 @@ def moved_spans(spans: Sequence[Span], text: str, other: str) -> list[Span]:
     """Spans of a text as those of another that differs from it only in white space and the like."""
     if text == other:
         return list(spans)
-    whole = [_aligned(start, max(end, start + 1), text, other) for start, end in spans]
+    changes = changes_between(text, other)
+    whole = [_aligned(start, max(end, start + 1), text, other, changes) for start, end in spans]
     return [(first, last if end > start else first) for (first, last), (start, end) in zip(whole, spans, strict=True)]
+
+
+def changes_between(one: Sequence[str], other: Sequence[str]) -> list[Change]:
+    """What turns one text into another, as `SequenceMatcher.get_opcodes`.
+
+    What is between equal beginnings and equal ends is compared only if it is short, because that takes more than linear
+    time; otherwise it is one change.
+    """
+    begin = sum(1 for _ in takewhile(_are_equal, zip(one, other, strict=False)))
+    most = min(len(one), len(other)) - begin
+    end = sum(1 for _ in takewhile(_are_equal, islice(zip(reversed(one), reversed(other), strict=False), most)))
+    middle = one[begin : len(one) - end], other[begin : len(other) - end]
+    changes: list[Change] = [("equal", 0, begin, 0, begin)] if begin else []
+    if len(middle[0]) * len(middle[1]) > _COMPARED:
+        changes.append(("replace", begin, len(one) - end, begin, len(other) - end))
+    else:
+        codes = SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
+        changes += [(kind, begin + a, begin + b, begin + c, begin + d) for kind, a, b, c, d in codes]
+    return [*changes, ("equal", len(one) - end, len(one), len(other) - end, len(other))] if end else changes
+
+
+def _are_equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
 
 
 def _decoded(tokenizer: Tokenizer, prefix: Sequence[int], whole: str) -> int:
@@ -53,8 +79,7 @@ def _decoded(tokenizer: Tokenizer, prefix: Sequence[int], whole: str) -> int:
     half a character decodes to something else.
     """
     decoded = tokenizer.decode(prefix)
-    agreed = takewhile(lambda pair: pair[0] == pair[1], zip(decoded, whole, strict=False))
-    return sum(1 for _ in agreed)
+    return sum(1 for _ in takewhile(_are_equal, zip(decoded, whole, strict=False)))
 
 
 def _between(whole: str, ends: list[int]) -> list[Span]:
@@ -65,9 +90,8 @@ def _between(whole: str, ends: list[int]) -> list[Span]:
     return spans
 
 
-def _aligned(start: int, end: int, whole: str, segment: str) -> Span:
+def _aligned(start: int, end: int, whole: str, segment: str, changes: Sequence[Change]) -> Span:
     """The part of `segment` that corresponds to whole[start:end]."""
-    changes = SequenceMatcher(None, whole, segment, autojunk=False).get_opcodes()
     if start == end:
         for kind, before, _, first, last in changes:
             if kind == "insert" and before == start and segment[first:last].strip():
