@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datastore_pairs import some_pairs
 
+from knnmt.datastore.settings import write_settings
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 
@@ -16,7 +17,7 @@ def store_with_index(place: Path, engine: TransformerEngine, name: str, content:
     """A store with a removal, settings, and an index file of this name and content."""
     made = Datastore.build(place, some_pairs(30), engine)
     made.remove(matching(source_text=some_pairs(30)[3].source))
-    (made.path / "settings.json").write_text('{"k": 1}', encoding="utf-8")
+    write_settings(made.path, k=1)
     (made.path / "indexes").mkdir(exist_ok=True)
     stored = {"file": name, "bytes": len(content), "sha256": sha256(content).hexdigest()}
     (made.path / "indexes" / name).write_bytes(content)

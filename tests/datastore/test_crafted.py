@@ -20,6 +20,7 @@ from knnmt.compression.pca import reduce
 from knnmt.datastore import verification
 from knnmt.datastore.arrays import Array, write_arrays
 from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.settings import write_settings
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, KnnmtError
@@ -363,7 +364,7 @@ def put_a_directory(path: Path) -> None:
 @pytest.mark.parametrize("put", [put_a_link_to_zeros, put_a_pipe, put_a_link, put_a_directory])
 @pytest.mark.parametrize("name", ["manifest.json", "settings.json", "segment", "removed"])
 def test_what_is_not_a_regular_file_is_not_read(store: Path, name: str, put: Callable[[Path], None]) -> None:
-    (store / "settings.json").write_text("{}")
+    write_settings(store)
     found = {"segment": segment_file(store), "removed": next((store / "segments").glob("*removed*"))}
     path = found.get(name, store / name)
     path.rename(path.with_name("before"))
@@ -373,7 +374,7 @@ def test_what_is_not_a_regular_file_is_not_read(store: Path, name: str, put: Cal
 
 
 def test_a_sparse_file_is_not_read_whole(store: Path) -> None:
-    (store / "settings.json").write_text("{}")
+    write_settings(store)
     for name in ("manifest.json", "settings.json"):
         path = store / name
         before = path.read_bytes()

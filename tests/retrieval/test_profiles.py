@@ -43,15 +43,6 @@ def test_settings_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactor
     assert read_profiles(store) == {"knn": Profile(config, "likelihood", 500, 2.25)}
 
 
-def test_a_profile_is_read_as_it_was_spelled_before(tmp_path: Path) -> None:
-    cached = Profile(RetrievalConfig(4, 0.5, 20.0, cache=CacheConfig(3.0, "batch", keep_hits=True)), "bleu", 9, None)
-    write_profiles(tmp_path, {"cache": cached, "plain": Profile(FIXED, "bleu", 9, 2.0)})
-    saved = read_settings(tmp_path)["profiles"]
-    saved["cache"]["config"]["cache"]["store_hits"] = saved["cache"]["config"]["cache"].pop("keep_hits")
-    write_settings(tmp_path, profiles=saved)
-    assert read_profiles(tmp_path) == {"cache": cached, "plain": Profile(FIXED, "bleu", 9, 2.0)}
-
-
 def test_profiles_are_added_replaced_removed_and_chosen(tmp_path: Path) -> None:
     write_settings(tmp_path, other={"kept": True})
     assert Profiles.of(tmp_path).chosen(None) is None

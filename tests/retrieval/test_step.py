@@ -130,46 +130,10 @@ def test_the_cache_hands_a_combiner_what_it_hands_others(stores: dict[str, OpenS
     assert torch.equal(look.after[1][7].ids, batch.steps[1].neighbours.ids)
 
 
-# As gates and combiners were called before ----------------------------------------------------------------------------
-
-
-def test_those_that_take_three_arguments_are_warned_of_and_work(stores: dict[str, OpenStore]) -> None:
-    store = stores["pruned"]
-    usual = DistanceCombiner(CONFIG, store.same_distance)
-
-    def gate(representations: Tensor, log_probabilities: Tensor, history: Tensor) -> tuple[Tensor, None]:
-        assert representations.shape == (2 * WIDTH, DIM)
-        assert log_probabilities.shape == (2 * WIDTH, VOCABULARY)
-        assert history.shape == (2 * WIDTH, 1)
-        return representations[:, 0] > representations[:, 0].median(), None
-
-    def combiner(neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
-        return usual.weigh(neighbours, counts, sentence)
-
-    old_parts: list[Any] = [gate, combiner]
-    old = Retrieval(store, CONFIG, *old_parts)
-    new = Retrieval(store, CONFIG, lambda step: gate(step.states, step.log_probabilities, step.history))
-    found = []
-    for retrieval in (old, new):
-        scores = base(2, 0)
-        batch = BatchRetrieval([retrieval] * 2)
-        if retrieval is old:
-            with (
-                pytest.warns(DeprecationWarning, match=r"a gate with three .* called with \(step\)"),
-                pytest.warns(DeprecationWarning, match="a combiner with three"),
-            ):
-                batch.mix(states(2, 0), scores, torch.zeros(2, WIDTH, 1).long())
-        else:
-            batch.mix(states(2, 0), scores, torch.zeros(2, WIDTH, 1).long())
-        found.append(scores)
-    assert torch.equal(*found)
-    assert not torch.equal(found[0], base(2, 0))
-
-
 def test_one_that_can_be_called_in_no_way_is_refused(stores: dict[str, OpenStore]) -> None:
     wrong: Any = lambda one, two: None  # noqa: E731
     with pytest.raises(SettingError, match=r"a gate is called with \(step\)"):
-        BatchRetrieval([Retrieval(stores["plain"], CONFIG, wrong)]).way  # noqa: B018
+        Retrieval(stores["plain"], CONFIG, wrong)
     wrong = lambda: None  # noqa: E731
     with pytest.raises(SettingError, match=r"a combiner is called with \(step, neighbours\)"):
-        BatchRetrieval([Retrieval(stores["plain"], CONFIG, combiner=wrong)]).way  # noqa: B018
+        Retrieval(stores["plain"], CONFIG, combiner=wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 from random_combiners import random_combiner
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
@@ -28,6 +26,7 @@ from knnmt.retrieval.step import SentenceSoFar, Step, ask_combiner
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.retrieval.trained.networks import NETWORKS, sizes_up_to
 from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
+from signed_networks import rewrite_network
 
 K = 4
 
@@ -213,54 +212,34 @@ def test_what_there_is_not_is_advised_on(own: Datastore) -> None:
         TrainedCombiner.read(own, "robust")
 
 
-def _altered(path: Path, change: Any) -> None:
-    """Written again with other content, and a checksum only if `change` leaves it there."""
-    tensors = load_file(path)
-    header = path.read_bytes()
-    metadata = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
-    record = json.loads(metadata["combiner"])
-    change(tensors, record, metadata)
-    metadata["combiner"] = json.dumps(record)
-    save_file({name: each.contiguous() for name, each in tensors.items()}, path, metadata)
-
-
-def _unsigned(_tensors: dict[str, Tensor], _record: dict[str, Any], metadata: dict[str, str]) -> None:
-    del metadata["sha256"]
-
-
-def _other_weights(tensors: dict[str, Tensor], *_: Any) -> None:
+def _other_weights(tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
     tensors["mean"] += 1
 
 
-def _not_finite(tensors: dict[str, Tensor], *rest: Any) -> None:
-    _unsigned(tensors, *rest)
+def _not_finite(tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
     tensors["mean"][0] = math.nan
 
 
-def _another_k(tensors: dict[str, Tensor], record: dict[str, Any], metadata: dict[str, str]) -> None:
-    _unsigned(tensors, record, metadata)
+def _another_k(_: dict[str, Tensor], record: dict[str, Any]) -> None:
     record["k"] = 6
 
 
-def _enormous(tensors: dict[str, Tensor], record: dict[str, Any], metadata: dict[str, str]) -> None:
-    _unsigned(tensors, record, metadata)
+def _enormous(_: dict[str, Tensor], record: dict[str, Any]) -> None:
     record["k"] = 1 << 40
 
 
-def _another_method(tensors: dict[str, Tensor], record: dict[str, Any], metadata: dict[str, str]) -> None:
-    _unsigned(tensors, record, metadata)
+def _another_method(_: dict[str, Tensor], record: dict[str, Any]) -> None:
     record["method"] = "meta-k"
 
 
-def _another_temperature(tensors: dict[str, Tensor], record: dict[str, Any], metadata: dict[str, str]) -> None:
-    _unsigned(tensors, record, metadata)
+def _another_temperature(tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
     tensors["temperature"] = torch.zeros(1)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_other_weights, "something other than knnmt altered it"),
+        (_other_weights, "something other than knnmt wrote or altered it"),
         (_not_finite, "not all finite"),
         (_another_k, "size mismatch"),
         (_enormous, "k must lie between 1 and 64"),
@@ -270,7 +249,7 @@ def _another_temperature(tensors: dict[str, Tensor], record: dict[str, Any], met
 )
 def test_an_altered_file_is_refused(own: Datastore, change: Any, message: str) -> None:
     made(own, "robust").write(own.path)
-    _altered(combiner_file(own.path, "robust").path, change)
+    rewrite_network(combiner_file(own.path, "robust").path, change, signed=change is not _other_weights)
     with pytest.raises(DatastoreDamagedError, match=f"(?s){message}.*knnmt train-combiner"):
         TrainedCombiner.read(own, "robust")
 
@@ -278,11 +257,10 @@ def test_an_altered_file_is_refused(own: Datastore, change: Any, message: str) -
 def test_impossible_fading_is_refused(own: Datastore) -> None:
     made(own, "robust-fading").write(own.path)
 
-    def no_width(tensors: dict[str, Tensor], record: dict[str, Any], metadata: dict[str, str]) -> None:
-        _unsigned(tensors, record, metadata)
+    def no_width(tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
         tensors["fading"] = torch.tensor([5.0, 0.8, 6.0, 0.0])
 
-    _altered(combiner_file(own.path, "robust-fading").path, no_width)
+    rewrite_network(combiner_file(own.path, "robust-fading").path, no_width)
     with pytest.raises(DatastoreDamagedError, match=r"(?s)widths of fading must be above 0.*knnmt train-combiner"):
         TrainedCombiner.read(own, "robust-fading")
 
@@ -293,12 +271,7 @@ def test_what_is_no_combiner_and_a_later_version_are_refused(own: Datastore) -> 
     with pytest.raises(DatastoreDamagedError, match="expected a combiner"):
         TrainedCombiner.read(own, "robust")
     made(own, "robust").write(own.path)
-
-    def later(tensors: Any, record: Any, metadata: Any) -> None:
-        _unsigned(tensors, record, metadata)
-        record["version"] = 2
-
-    _altered(path, later)
+    rewrite_network(path, lambda _, record: record.update(version=2))
     with pytest.raises(DatastoreVersionError, match="written in version 2"):
         TrainedCombiner.read(own, "robust")
 

@@ -11,6 +11,7 @@ import pytest
 from datastore_pairs import some_pairs
 
 from knnmt import Translator
+from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError, SettingError
@@ -202,9 +203,7 @@ def test_a_profile_names_no_code(translator: Translator, store: Datastore, tmp_p
     config = translator.memories.retrieval(store).config
     copy = Datastore.build(tmp_path / "copy", some_pairs(5), translator.engine)
     write_profiles(copy.path, {"knn": Profile(config, "likelihood", 9, None)}, "knn")
-    (path,) = [each for each in copy.path.rglob("*.json") if '"likelihood"' in each.read_text(encoding="utf-8")]
-    content = json.loads(path.read_text(encoding="utf-8"))
-    del content["checksum"]
+    content = read_settings(copy.path)
     before = json.dumps(content)
 
     def put(part: object) -> None:
@@ -215,7 +214,7 @@ def test_a_profile_names_no_code(translator: Translator, store: Datastore, tmp_p
 
     put(content)
     assert json.dumps(content) != before
-    path.write_text(json.dumps(content), encoding="utf-8")
+    write_settings(copy.path, **content)
     with pytest.raises(KnnmtError, match=name):
         translator.translate("Satz 3", datastore=copy, max_tokens=5)
     assert MODULE not in sys.modules

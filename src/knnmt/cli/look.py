@@ -120,9 +120,8 @@ def verify(store: StoreArgument) -> None:
     opened = Datastore.open(store)
     files = opened.manifest.files()
     problems = list(opened.verify())
-    beside = any((store / name).exists() for name in (INDEXES, SETTINGS, GATE, *map(_combiner, TRAINED_COMBINERS)))
-    if beside:
-        from knnmt.fitting.verification import notes_beside, problems_beside
+    if any((store / name).exists() for name in (INDEXES, SETTINGS, GATE, *map(_combiner, TRAINED_COMBINERS))):
+        from knnmt.fitting.verification import problems_beside
 
         problems += problems_beside(opened, files)
     for problem in problems:
@@ -130,8 +129,6 @@ def verify(store: StoreArgument) -> None:
     if problems:
         typer.echo(f"{len(problems)} problems: restore the named files, or follow the messages to make them again")
         raise typer.Exit(1)
-    for note in notes_beside(opened) if beside else ():
-        typer.echo(f"noted: {note}")
     typer.echo(
         f"sound: {counted(len(files), 'file')}, {in_words(sum(stored.bytes for stored in files))}, all checksums "
         f"correct"

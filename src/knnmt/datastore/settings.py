@@ -1,7 +1,7 @@
 """Estimated and tuned settings of a store, in `STORE/settings.json`.
 
 They are not part of the store's state: the file may be missing, and changing it makes no new generation. The file has
-a checksum, which shows whether another program changed it. Files without one, from earlier versions, are read as well.
+a checksum, which shows whether another program changed it.
 """
 
 from __future__ import annotations
@@ -22,36 +22,32 @@ _CHECKSUM = "checksum"
 
 def read_settings(path: Path) -> dict[str, Any]:
     """All sections that were written; empty if there are none."""
-    content = _read(path)
-    if _CHECKSUM in content and content.pop(_CHECKSUM) != checksum(content):
-        raise DatastoreDamagedError(
-            f"{path / SETTINGS}: its checksum does not fit its content, because something other than knnmt altered it. "
-            f'Restore it. If you altered it yourself, delete the line "{_CHECKSUM}". Or remove the file: '
-            f"`knnmt index {quoted(path)}` estimates the settings again, and `knnmt tune` finds better ones."
-        )
-    return content
-
-
-def settings_signed(path: Path) -> bool:
-    """Whether the settings, if there are any, have a checksum that shows alterations."""
-    content = _read(path)
-    return not content or _CHECKSUM in content
-
-
-def _read(place: Path) -> dict[str, Any]:
-    path = place / SETTINGS
+    place = path / SETTINGS
     try:
-        content = parse_json(read_regular(path))
+        content = parse_json(read_regular(place))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise DatastoreDamagedError(
-            f"{path}: expected settings in JSON, but they cannot be read ({error}). Correct the file, or remove it: "
-            "`knnmt index` estimates the settings again."
+            f"{place}: expected settings in JSON, but they cannot be read ({error}). {_advice(path)}"
         ) from error
     if not isinstance(content, dict):
-        raise DatastoreDamagedError(f"{path}: expected a JSON object, found {type(content).__name__}.")
+        raise DatastoreDamagedError(
+            f"{place}: expected settings as a JSON object, found {type(content).__name__}. {_advice(path)}"
+        )
+    if content.pop(_CHECKSUM, None) != checksum(content):
+        raise DatastoreDamagedError(
+            f"{place}: its checksum does not fit its content, because something other than knnmt wrote or altered it. "
+            f"{_advice(path)}"
+        )
     return content
+
+
+def _advice(path: Path) -> str:
+    return (
+        f"Restore it, or remove it: `knnmt index {quoted(path)}` estimates the settings again, and `knnmt tune` finds "
+        "better ones."
+    )
 
 
 def settings_changed(path: Path) -> int:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from knnmt.datastore.manifest import INDEXES, StoredFile
-from knnmt.datastore.settings import SETTINGS, read_settings, settings_signed
+from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError, SettingError
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.certainty import Certainty
 from knnmt.index.saved import check_saved
-from knnmt.retrieval.gate import FILE, TrainedGate, gate_signed
+from knnmt.retrieval.gate import FILE, TrainedGate
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
@@ -42,21 +42,6 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
             check()
         except (DatastoreError, SettingError) as error:
             yield str(error)
-
-
-def notes_beside(store: Datastore) -> Iterator[str]:
-    """The parts that cannot be checked, in a store without problems."""
-    unsigned = (
-        "has no checksum, because an earlier version or another program wrote it; knnmt cannot tell whether "
-        "it was altered"
-    )
-    if not settings_signed(store.path):
-        yield f"{store.path / SETTINGS}: {unsigned}. `knnmt index` and `knnmt tune` write one."
-    if (store.path / FILE).exists() and not gate_signed(store.path):
-        yield f"{store.path / FILE}: {unsigned}. `knnmt train-gate` writes one."
-    for file in (combiner_file(store.path, method) for method in TRAINED_COMBINERS):
-        if file.path.exists() and not file.signed():
-            yield f"{file.path}: {unsigned}. `knnmt train-combiner` writes one."
 
 
 def _whole_settings(store: Datastore) -> bool:

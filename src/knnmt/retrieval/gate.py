@@ -20,7 +20,6 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import (
     DatastoreDamagedError,
     DatastoreError,
-    DatastoreVersionError,
     SettingError,
     quoted,
 )
@@ -94,10 +93,6 @@ class GateRecord:
 def check_features(features: Sequence[str]) -> None:
     """Refuse names of inputs that do not exist."""
     check(len(set(features)) == len(features), "an input of a gate is named twice")
-    check(
-        "ngrams" not in features,
-        "n-grams are no longer an input of a gate, because they gained nothing; leave them out",
-    )
     for name in features:
         check(name in FEATURES, f"there is no gate input {name!r}; the inputs are {', '.join(FEATURES)}")
 
@@ -150,12 +145,6 @@ class TrainedGate:
         """The gate of a store; a gate that was trained for another store is refused."""
         file = _file(store.path)
         content, tensors = file.read()
-        features = content.get("features")
-        if isinstance(features, list) and "ngrams" in features:
-            raise DatastoreVersionError(
-                f"{file.path}: was trained with n-grams, which gained nothing and are no longer supported. "
-                f"{file.advice}"
-            )
         try:
             record, network = as_record(GateRecord, content), _network(tensors)
         except (*UNREADABLE, SettingError) as error:
@@ -198,11 +187,6 @@ def _network(tensors: Mapping[str, Tensor]) -> GateNetwork:
     network = GateNetwork(len(mean))
     network.load_state_dict(dict(tensors))
     return network
-
-
-def gate_signed(store: Path) -> bool:
-    """Whether a store's readable gate has a checksum, which shows changes."""
-    return _file(store).signed()
 
 
 def gate_changed(store: Path) -> int:

@@ -45,13 +45,13 @@ class NetworkFile:
     def write(self, record: Any, network: nn.Module) -> None:
         """Save a network and its record, a dataclass. They replace an earlier file in one step."""
         text, tensors = self._saved(record, network)
-        content = save(tensors, {self.kind: text, "sha256": _sha256(text, tensors)})
+        content = save(tensors, {self.kind: text, "sha256": content_digest(text, tensors)})
         clear_scratch(self.path)
         publish_file(self.path, lambda file: file.write(content))
 
     def digest(self, record: Any, network: nn.Module) -> str:
-        """A digest of the content, whatever the layout of the file, whose fields have no fixed order."""
-        return _sha256(*self._saved(record, network))
+        """A digest of the content, whatever the layout of the file."""
+        return content_digest(*self._saved(record, network))
 
     def _saved(self, record: Any, network: nn.Module) -> tuple[str, dict[str, Tensor]]:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
@@ -73,8 +73,11 @@ class NetworkFile:
                 )
             if not all(each.dtype == torch.float32 and bool(each.isfinite().all()) for each in tensors.values()):
                 raise ValueError("its weights are not all finite numbers in float32")
-            if header.get("sha256") is not None and header["sha256"] != _sha256(said, tensors):
-                raise DatastoreDamagedError(f"{self.path}: something other than knnmt altered it. {self.advice}")
+            if header.get("sha256") != content_digest(said, tensors):
+                raise DatastoreDamagedError(
+                    f"{self.path}: its checksum does not fit its content, because something other than knnmt wrote or "
+                    f"altered it. {self.advice}"
+                )
         except FileNotFoundError:
             raise SettingError(f"{self.missing}. {self.advice}") from None
         except UNREADABLE as error:
@@ -86,10 +89,6 @@ class NetworkFile:
         return DatastoreDamagedError(
             f"{self.path}: expected a {self.kind}, but it cannot be read ({error}). {self.advice}"
         )
-
-    def signed(self) -> bool:
-        """Whether the readable file has a checksum, which shows changes."""
-        return _header(read_regular(self.path)).get("sha256") is not None
 
     def changed(self) -> int:
         """When it was last written, in nanoseconds; 0 if there is none."""
@@ -127,7 +126,8 @@ def _header(stored: bytes) -> dict[str, str]:
     return as_record(_Metadata, header, others=True).__metadata__
 
 
-def _sha256(record: str, tensors: Mapping[str, Tensor]) -> str:
+def content_digest(record: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a network and its record, independent of the layout of the file, whose fields have no fixed order."""
     digest = hashlib.sha256(record.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

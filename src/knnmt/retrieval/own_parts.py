@@ -11,20 +11,18 @@ from knnmt.config import RetrievalConfig, check
 from knnmt.engine.base import Engine
 from knnmt.extensions import COMBINERS, GATES, named
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.step import Combiner, Gate, takes, with_step_combiner, with_step_gate
+from knnmt.retrieval.step import Combiner, Gate, takes
 
 
 def own_gate(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Gate:
     """The gate of that name for a store."""
     part: Gate = _made(name, GATES, "gate", store, config, engine)
-    with_step_gate(part)  # refuses a part that cannot be called before the first step
     return part
 
 
 def own_combiner(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Combiner:
     """The combiner of that name for a store."""
     part: Combiner = _made(name, COMBINERS, "combiner", store, config, engine)
-    with_step_combiner(part)
     return part
 
 

@@ -29,8 +29,6 @@ from knnmt.retrieval.step import (
     Step,
     ask_combiner,
     ask_gate,
-    with_step_combiner,
-    with_step_gate,
 )
 
 
@@ -82,11 +80,10 @@ class _Running:
     @classmethod
     def of(cls, group: Group) -> _Running:
         store, config = group.store, group.config
-        gate = None if group.gate is None else with_step_gate(group.gate)
         if group.combiner is not None:
-            return cls(store, config, gate, with_step_combiner(group.combiner), group.sentences)
+            return cls(store, config, group.gate, group.combiner, group.sentences)
         same_distance = store.same_distance if config.fast is None else UNIT_SAME_DISTANCE
-        return cls(store, config, gate, DistanceCombiner(config, same_distance), group.sentences)
+        return cls(store, config, group.gate, DistanceCombiner(config, same_distance), group.sentences)
 
     @property
     def scopes(self) -> int:

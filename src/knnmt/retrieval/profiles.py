@@ -77,7 +77,7 @@ class Profiles:
                 f"tune` makes profiles"
             )
         try:
-            return as_record(Profile, _spelled_anew(self.section[name]))
+            return as_record(Profile, self.section[name])
         except ValueError as error:
             raise DatastoreDamagedError(
                 f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
@@ -109,16 +109,6 @@ class Profiles:
                 if config.fast is None and (config.segments is not None) == by_segment:
                     return config
         return None
-
-
-def _spelled_anew(profile: Any) -> Any:
-    """A profile in the present spelling: `keep_hits` was `store_hits`."""
-    try:
-        cache = {**profile["config"]["cache"]}
-        cache["keep_hits"] = cache.pop("store_hits")
-    except (KeyError, TypeError):  # it does not exist, or it is damaged in some way
-        return profile
-    return {**profile, "config": {**profile["config"], "cache": cache}}
 
 
 def read_profiles(path: Path) -> dict[str, Profile]:

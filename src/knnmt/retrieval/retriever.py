@@ -25,7 +25,7 @@ from knnmt.retrieval.own_entries_on_device import can_serve
 from knnmt.retrieval.plain import Group, PlainSteps, Retrieved
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.statistics import Statistics
-from knnmt.retrieval.step import UNSIGNED, Combiner, Gate, Signed
+from knnmt.retrieval.step import UNSIGNED, Combiner, Gate, Signed, require_callable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +36,12 @@ class Retrieval:
     config: RetrievalConfig
     gate: Gate | None = None
     combiner: Combiner | None = None
+
+    def __post_init__(self) -> None:
+        if self.gate is not None:
+            require_callable(self.gate, "gate", "step")
+        if self.combiner is not None:
+            require_callable(self.combiner, "combiner", "step", "neighbours")
 
     def signature(self) -> str:
         """Identifies it in published scores. A gate or combiner that is not `Signed` appears as unsigned."""

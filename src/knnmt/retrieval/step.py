@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -187,36 +186,13 @@ def _name(part: object) -> str:
     return str(getattr(part, "__qualname__", type(part).__qualname__))
 
 
-# Gates and combiners with the arguments from before `Step` ------------------------------------------------------------
+# Checks of arguments --------------------------------------------------------------------------------------------------
 
 
-def with_step_gate(gate: Any) -> Gate:
-    """A gate. If it takes representations, log-probabilities and history, it gets these, with a warning."""
-    if not _is_older(gate, "gate", "step", 1):
-        found: Gate = gate
-        return found
-    return lambda step: gate(step.states, step.log_probabilities, step.history)
-
-
-def with_step_combiner(combiner: Any) -> Combiner:
-    """A combiner. If it takes neighbours, counts and the sentence so far, it gets these, with a warning."""
-    if not _is_older(combiner, "combiner", "step, neighbours", 2):
-        found: Combiner = combiner
-        return found
-    return lambda step, neighbours: combiner(neighbours, step.counts(neighbours), step.sentence)
-
-
-def _is_older(part: Callable[..., Any], name: str, arguments: str, count: int) -> bool:
-    """Whether it takes three arguments, and not the present number."""
-    if takes(part, count):
-        return False
-    check(takes(part, 3), f"a {name} is called with ({arguments}), which this one does not take: {part!r}")
-    warnings.warn(
-        f"a {name} with three arguments is deprecated: it is now called with ({arguments}), see docs/contributing.md",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return True
+def require_callable(part: object, name: str, *arguments: str) -> None:
+    """Refuse a gate or a combiner that cannot be called with these arguments."""
+    sound = callable(part) and takes(part, len(arguments))
+    check(sound, f"a {name} is called with ({', '.join(arguments)}), which this one does not take: {part!r}")
 
 
 def takes(part: Callable[..., Any], count: int) -> bool:
