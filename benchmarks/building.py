@@ -33,7 +33,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from knnmt import timing
+from knnmt import stage_times, timing
 from knnmt.config import BatchingConfig
 from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
@@ -132,7 +132,7 @@ def whole_build(
     """A build that replaces the existing store: its entries, and where its main thread's time went."""
     shutil.rmtree(store, ignore_errors=True)
     with (
-        timing.record() as timings,
+        stage_times() as timings,
         mock.patch.object(building, "_preparers", return_value=processes),
         spending() as spent,
     ):

@@ -135,9 +135,9 @@ def serve(system: str, threads: int, model: Path, ct2: str, fixed: int) -> None:
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        from knnmt import timing
+        from knnmt import stage_times
 
-        with timing.record() as timings:
+        with stage_times() as timings:
             started, worked = time.perf_counter(), time.process_time()
             tokens = sum(decode(batch, request["beam"]) for batch in request["batches"])
             seconds = {"wall": time.perf_counter() - started, "cpu": time.process_time() - worked}

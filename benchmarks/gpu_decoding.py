@@ -36,7 +36,7 @@ import torch
 import gpu_search
 import harm
 from decoding import MODEL, default_text
-from knnmt import timing
+from knnmt import stage_times
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
@@ -233,7 +233,7 @@ def measure(systems: dict[str, Decode], batches: Batches, beam: int, rounds: int
             torch.cuda.synchronize()
             if number:
                 rates[name].append(tokens / (time.perf_counter() - started))
-    with timing.record() as timings:
+    with stage_times() as timings:
         tokens = systems["knnmt"](batches, beam)
     tokens_a_step = tokens / timings.entries["step"]
     ours_rate = statistics.median(rates["knnmt"])

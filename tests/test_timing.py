@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from knnmt import timing
+from knnmt import stage_times, timing
 
 
 class Clock:
@@ -17,7 +17,7 @@ def test_stages_are_counted_only_while_recorded_and_never_twice(monkeypatch: pyt
     monkeypatch.setattr(timing, "time", clock)
     with timing.stage("outside"):
         clock.now += 5
-    with timing.record() as timings:
+    with stage_times() as timings:
         for _ in range(2):
             with timing.stage("outer"):
                 clock.now += 1

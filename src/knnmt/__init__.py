@@ -16,14 +16,16 @@ from knnmt.threads import TORCH_SPINS, loading
 from knnmt.version import __version__
 
 if TYPE_CHECKING:
+    from knnmt.cli.progress import progress_bars
     from knnmt.config import CacheConfig, DecodingConfig, Fading, FastConfig, OpenStores, RetrievalConfig
     from knnmt.corpus.filters import FilterConfig
     from knnmt.corpus.glossary import Glossary
     from knnmt.corpus.glossary_files import read_glossary
+    from knnmt.corpus.lines import read_lines
     from knnmt.corpus.options import ReadingConfig
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.corpus.report import ReadingReport
-    from knnmt.corpus.splitting import divide
+    from knnmt.corpus.splitting import divide, halves, spread
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.copying import copy_store
     from knnmt.datastore.overlap import unseen
@@ -33,11 +35,16 @@ if TYPE_CHECKING:
     from knnmt.documents.document import Replacing, Unit
     from knnmt.documents.memories import read_memories
     from knnmt.documents.opening import open_document
+    from knnmt.engine.base import Engine
+    from knnmt.engine.forced import force_text
+    from knnmt.engine.shipped import DEFAULT_MODEL
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.evaluation.adapting import Adapted, adapt
     from knnmt.evaluation.evaluating import evaluate
     from knnmt.evaluation.reports import Report
-    from knnmt.evaluation.running import RunSettings
+    from knnmt.evaluation.running import RunSettings, machine
+    from knnmt.evaluation.scoring import Difference, Score, Scores, resampled_scores, score
+    from knnmt.evaluation.systems import System, gather_systems
     from knnmt.evaluation.tuning import tune
     from knnmt.evaluation.tuning_steps import TuningResult
     from knnmt.fitting.combined_stores import merge, shard_set, split
@@ -46,15 +53,19 @@ if TYPE_CHECKING:
     from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.index.covering import Coverage
     from knnmt.index.kinds import Kind, SearchSettings, lists_for
+    from knnmt.index.progress import Bars
+    from knnmt.output_files import write_output
     from knnmt.protection.marked import Code, Marked, Role
     from knnmt.retrieval.distribution import log_weights
     from knnmt.retrieval.matches import Match
     from knnmt.retrieval.neighbours import Neighbours
+    from knnmt.retrieval.open_store import OpenStore
     from knnmt.retrieval.retriever import Retrieval
     from knnmt.retrieval.settings import RetrievalSettings
     from knnmt.retrieval.statistics import Statistics
     from knnmt.retrieval.step import Combiner, Gate, Signed, Step
     from knnmt.service.client import Client
+    from knnmt.timing import stage_times
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
@@ -65,6 +76,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Adapted": "knnmt.evaluation.adapting",
+    "Bars": "knnmt.index.progress",
     "BuildConfig": "knnmt.datastore.building",
     "Built": "knnmt.fitting.ready_store",
     "CacheConfig": "knnmt.config",
@@ -75,8 +87,11 @@ _HOMES = {
     "Combiner": "knnmt.retrieval.step",
     "Content": "knnmt.documents.content",
     "Coverage": "knnmt.index.covering",
+    "DEFAULT_MODEL": "knnmt.engine.shipped",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
+    "Difference": "knnmt.evaluation.scoring",
+    "Engine": "knnmt.engine.base",
     "Evidence": "knnmt.translator.evidence",
     "Explanation": "knnmt.translator.explanation",
     "Fading": "knnmt.config",
@@ -91,6 +106,7 @@ _HOMES = {
     "Marked": "knnmt.protection.marked",
     "Match": "knnmt.retrieval.matches",
     "Neighbours": "knnmt.retrieval.neighbours",
+    "OpenStore": "knnmt.retrieval.open_store",
     "OpenStores": "knnmt.config",
     "ReadingConfig": "knnmt.corpus.options",
     "ReadingReport": "knnmt.corpus.report",
@@ -102,12 +118,15 @@ _HOMES = {
     "RetrievalSettings": "knnmt.retrieval.settings",
     "Role": "knnmt.protection.marked",
     "RunSettings": "knnmt.evaluation.running",
+    "Score": "knnmt.evaluation.scoring",
+    "Scores": "knnmt.evaluation.scoring",
     "SearchSettings": "knnmt.index.kinds",
     "SegmentPair": "knnmt.corpus.pairs",
     "Signed": "knnmt.retrieval.step",
     "Statistics": "knnmt.retrieval.statistics",
     "Step": "knnmt.retrieval.step",
     "Steps": "knnmt.translator.steps",
+    "System": "knnmt.evaluation.systems",
     "Token": "knnmt.translator.translation",
     "Translation": "knnmt.translator.translation",
     "Translator": "knnmt.translator.translator",
@@ -121,21 +140,34 @@ _HOMES = {
     "evaluate": "knnmt.evaluation.evaluating",
     "explain": "knnmt.translator.explanation",
     "explanation_page": "knnmt.translator.page",
+    "force_text": "knnmt.engine.forced",
+    "gather_systems": "knnmt.evaluation.systems",
+    "halves": "knnmt.corpus.splitting",
     "lists_for": "knnmt.index.kinds",
     "log_weights": "knnmt.retrieval.distribution",
+    "machine": "knnmt.evaluation.running",
     "matching": "knnmt.datastore.store",
     "merge": "knnmt.fitting.combined_stores",
     "open_document": "knnmt.documents.opening",
+    "progress_bars": "knnmt.cli.progress",
     "read_glossary": "knnmt.corpus.glossary_files",
+    "read_lines": "knnmt.corpus.lines",
     "read_memories": "knnmt.documents.memories",
+    "resampled_scores": "knnmt.evaluation.scoring",
+    "score": "knnmt.evaluation.scoring",
     "shard_set": "knnmt.fitting.combined_stores",
     "split": "knnmt.fitting.combined_stores",
+    "spread": "knnmt.corpus.splitting",
+    "stage_times": "knnmt.timing",
     "tune": "knnmt.evaluation.tuning",
     "unseen": "knnmt.datastore.overlap",
+    "write_output": "knnmt.output_files",
 }
 
 __all__ = [
+    "DEFAULT_MODEL",
     "Adapted",
+    "Bars",
     "BuildConfig",
     "Built",
     "CacheConfig",
@@ -148,6 +180,8 @@ __all__ = [
     "Coverage",
     "Datastore",
     "DecodingConfig",
+    "Difference",
+    "Engine",
     "Evidence",
     "Explanation",
     "Fading",
@@ -162,6 +196,7 @@ __all__ = [
     "Marked",
     "Match",
     "Neighbours",
+    "OpenStore",
     "OpenStores",
     "ReadingConfig",
     "ReadingReport",
@@ -173,12 +208,15 @@ __all__ = [
     "RetrievalSettings",
     "Role",
     "RunSettings",
+    "Score",
+    "Scores",
     "SearchSettings",
     "SegmentPair",
     "Signed",
     "Statistics",
     "Step",
     "Steps",
+    "System",
     "Token",
     "Translation",
     "Translator",
@@ -193,17 +231,28 @@ __all__ = [
     "evaluate",
     "explain",
     "explanation_page",
+    "force_text",
+    "gather_systems",
+    "halves",
     "lists_for",
     "log_weights",
+    "machine",
     "matching",
     "merge",
     "open_document",
+    "progress_bars",
     "read_glossary",
+    "read_lines",
     "read_memories",
+    "resampled_scores",
+    "score",
     "shard_set",
     "split",
+    "spread",
+    "stage_times",
     "tune",
     "unseen",
+    "write_output",
 ]
 
 

@@ -151,8 +151,19 @@ class MissingDependencyError(KnnmtError):
         return type(self), (self.package, self.purpose, self.extra)
 
 
+# Without an older setuptools there is no pkg_resources, which a dependency of unbabel-comet 2.2.7 imports.
+COMET_RECIPE = "python3 -m venv comet-env && comet-env/bin/pip install unbabel-comet 'setuptools<81'"
+
+
 class CometError(KnnmtError):
-    """COMET failed in its own environment."""
+    """COMET failed in its own environment.
+
+    advice: how to make such an environment
+    """
+
+    advice = (
+        f"COMET runs in its own environment. Make one with {COMET_RECIPE}; then add --comet-python comet-env/bin/python"
+    )
 
 
 class ServiceError(KnnmtError):

@@ -1,6 +1,6 @@
 """Where the time of a run went: named stages, which cost nothing unless they are recorded.
 
-with timing.record() as timings:
+with knnmt.stage_times() as timings:
     translator.translate(texts)
 print(timings.table())
 
@@ -19,7 +19,7 @@ _recording: ContextVar[Timings | None] = ContextVar("knnmt_timings", default=Non
 
 
 class Timings:
-    """Seconds and entries by stage, filled while `record` is open."""
+    """Seconds and entries by stage, filled while `stage_times` is open."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -60,7 +60,7 @@ class Timings:
 
 
 @contextmanager
-def record() -> Iterator[Timings]:
+def stage_times() -> Iterator[Timings]:
     """Record the stages entered in this context until the block ends."""
     timings = Timings()
     token = _recording.set(timings)

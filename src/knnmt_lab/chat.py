@@ -12,15 +12,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
 from urllib.parse import urlsplit
 
-from knnmt.config import check
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.visible import visible
+from knnmt import SegmentPair, __version__
 from knnmt.errors import ServiceError
-from knnmt.records import as_record, parse_json
-from knnmt.version import __version__
+from knnmt_lab.checks import check
 
 KEY = "KNNMT_LLM_KEY"
 MAX_EXAMPLES = 100
@@ -65,37 +61,25 @@ class Said:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    message: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Usage:
-    completion_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    choices: tuple[Any, ...]
-    usage: Any = None
-
-    def __post_init__(self) -> None:
-        check(bool(self.choices), "there is no choice in it")
-
-
 def _read(content: bytes) -> Said:
     """The first choice; ValueError if there is none. Endpoints may add their own fields anywhere."""
-    answer = as_record(_Answer, parse_json(content), others=True)
-    choice = as_record(_Choice, answer.choices[0], others=True)
-    text = as_record(_Message, choice.message, others=True).content
-    usage = _Usage() if answer.usage is None else as_record(_Usage, answer.usage, others=True)
-    return Said(" ".join(text.split())[:_MAX_CHARACTERS], max(0, usage.completion_tokens))
+    try:
+        answer = json.loads(content)
+        if not answer["choices"]:
+            raise ValueError("there is no choice in it")
+        text = answer["choices"][0]["message"]["content"]
+        tokens = (answer.get("usage") or {}).get("completion_tokens", 0)
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("it has no choices[0].message.content") from error
+    if not isinstance(text, str) or not isinstance(tokens, int):
+        raise ValueError("expected a text and a number of tokens")  # noqa: TRY004 - as for all unreadable answers
+    text.encode()  # a lone surrogate is no text
+    return Said(" ".join(text.split())[:_MAX_CHARACTERS], max(0, tokens))
+
+
+def _printable(text: str) -> str:
+    """A text that a terminal does not obey: what is not printed is replaced."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 class ChatEndpoint:
@@ -142,7 +126,7 @@ class ChatEndpoint:
                 continue
             break
         if status != 200:
-            said = visible(content[:300].decode("utf-8", "replace"))
+            said = _printable(content[:300].decode("utf-8", "replace"))
             key = f" A key is taken from {KEY}." if status in (401, 403) else ""
             raise ServiceError(f"{place}: answered {status}: {said}.{key} Check the URL and model=NAME", status=status)
         try:

@@ -9,14 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.engine.base import Engine
+from knnmt import Datastore, Engine, OpenStore, SegmentPair, System, Translator, __version__
 from knnmt.errors import SettingError
-from knnmt.evaluation.systems import System
-from knnmt.retrieval.open_store import Snapshot
-from knnmt.translator.memories import Memories, languages_of
-from knnmt.translator.translator import Translator
-from knnmt.version import __version__
 from knnmt_lab.chat import ChatEndpoint, ChatSettings
 
 
@@ -28,7 +22,7 @@ class ChatSystem(ChatSettings):
         signature = f"llm:{self.model}|examples:{self.examples}|v:{__version__}"
         if datastore is None:
             return signature
-        store = Memories(translator.engine).open(datastore).opened.signature()
+        store = _opened(translator, datastore).signature()
         return f"{store.rpartition('|index:')[0]}|{signature}"
 
     def translations(
@@ -37,9 +31,10 @@ class ChatSystem(ChatSettings):
         """Hypotheses, one for each source, the number of tokens that the endpoint counted, and seconds."""
         shown: list[list[SegmentPair]] = [[] for _ in sources]
         if datastore is not None:
-            languages = languages_of(datastore)
-            opened = Memories(translator.engine).open(datastore).opened
-            shown = chosen_pairs(translator.engine, opened.snapshot, sources, self.examples)
+            opened = _opened(translator, datastore)
+            manifest = opened.datastore.manifest
+            languages = manifest.source_language, manifest.target_language
+            shown = chosen_pairs(translator.engine, opened, sources, self.examples)
         endpoint = ChatEndpoint(self, languages)
         started = time.perf_counter()
         said = [endpoint.translate(text, examples) for text, examples in zip(sources, shown, strict=True)]
@@ -68,9 +63,15 @@ def parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System:
     return System(name or "llm", None if place is None else Path(place), other=chat)
 
 
-def chosen_pairs(engine: Engine[Any], store: Snapshot, sources: Sequence[str], count: int) -> list[list[SegmentPair]]:
+def _opened(translator: Translator, datastore: Path) -> OpenStore:
+    engine = translator.engine
+    return OpenStore(Datastore.open(datastore, engine), exact=True, tokenizer=engine.tokenizer)
+
+
+def chosen_pairs(engine: Engine[Any], opened: OpenStore, sources: Sequence[str], count: int) -> list[list[SegmentPair]]:
     """The segments that cover each source best. The best one is last, next to the text."""
     tokens = [source[:-1] for source in engine.tokenizer.encode_sources(list(sources))]
+    store = opened.snapshot
     count = min(count, store.datastore.manifest.live_sentences)
     if not count:
         return [[] for _ in sources]

@@ -15,9 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
+from knnmt import Score
 from knnmt.errors import CometError
-from knnmt.evaluation.scoring import COMET_ADVICE, DEFAULT_COMET, Score
 
+DEFAULT_MODEL = "Unbabel/wmt22-comet-da"
 _WORKER = Path(__file__).with_name("comet_worker.py")
 
 
@@ -28,7 +29,7 @@ class Comet:
     model: a name that unbabel-comet downloads, or a checkpoint (…/checkpoints/model.ckpt, with hparams.yaml above it)
     """
 
-    def __init__(self, python: str | Path, model: str = DEFAULT_COMET) -> None:
+    def __init__(self, python: str | Path, model: str = DEFAULT_MODEL) -> None:
         self._python, self._model = str(python), model
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  closed by `close`
         # With our PYTHONPATH it would import our packages.
@@ -43,7 +44,9 @@ class Comet:
             )
         except OSError as error:
             self._complaints.close()
-            raise CometError(f"--comet-python {python}: cannot be run: {error.strerror}. {COMET_ADVICE}") from error
+            raise CometError(
+                f"--comet-python {python}: cannot be run: {error.strerror}. {CometError.advice}"
+            ) from error
         self._requests = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
         try:
@@ -113,10 +116,10 @@ class Comet:
 
     def _explained(self, what: str, why: str) -> str:
         if what == "package":
-            return f"--comet-python {self._python}: unbabel-comet cannot be imported there ({why}). {COMET_ADVICE}"
+            return f"--comet-python {self._python}: unbabel-comet cannot be imported there ({why}). {CometError.advice}"
         if what == "model":
             return (
-                f"--comet-model {self._model}: cannot be loaded ({why}). Expected a name such as {DEFAULT_COMET}, "
+                f"--comet-model {self._model}: cannot be loaded ({why}). Expected a name such as {DEFAULT_MODEL}, "
                 "which needs the network the first time (some need `huggingface-cli login`), or the path of a "
                 "checkpoint, …/checkpoints/model.ckpt with hparams.yaml a directory above"
             )

@@ -19,8 +19,7 @@ from knnmt.cli import app
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import CometError, SettingError
-from knnmt.evaluation.scoring import COMET_RECIPE
+from knnmt.errors import COMET_RECIPE, CometError, SettingError
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 SETTINGS = "k=4,lambda=0.6,temperature=10"

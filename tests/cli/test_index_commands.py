@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import warm
 from knnmt import Translator
 from knnmt.cli import app
-from knnmt.cli.progress import passing_bars
+from knnmt.cli.progress import progress_bars
 from knnmt.corpus.splitting import halves
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.store import Datastore
@@ -300,7 +300,7 @@ def test_a_bar_is_there_while_an_index_is_built(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with passing_bars("indexing", "entries") as progress:
+    with progress_bars("indexing", "entries") as progress:
         for done in (0, 40, 100, 0, 50):  # one ends, and another one is broken off
             progress(done, 100)
     assert "indexing" in capsys.readouterr().err

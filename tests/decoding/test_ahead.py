@@ -13,7 +13,7 @@ import torch
 
 from conftest import MakeCheckpoint
 from german import german_sentences
-from knnmt import native, timing
+from knnmt import native, stage_times
 from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
@@ -114,7 +114,7 @@ def test_a_lost_sentence_does_not_stop_the_others(small: TransformerEngine) -> N
 
 
 def test_stages_are_measured(small: TransformerEngine) -> None:
-    with timing.record() as timings:
+    with stage_times() as timings:
         found(small, replace(small.generation, beam=1, min_tokens=10, max_tokens=10))
     assert timings.entries["decoder"] == timings.entries["output"] == 10
     assert sum(timings.seconds.values()) <= timings.total_seconds

@@ -186,13 +186,13 @@ def test_examples_are_the_segments_that_cover_a_text(tiny: TransformerEngine, tm
     store.add(pairs[20:], tiny)
     opened = OpenStore(store, tokenizer=tiny.tokenizer)
     sources = [pairs[3].source, pairs[33].source]
-    found = chosen_pairs(tiny, opened.snapshot, sources, 3)
+    found = chosen_pairs(tiny, opened, sources, 3)
     assert [each[-1].source for each in found] == sources  # the best stands next to the text
     chosen = opened.snapshot.source_index.choose([each[:-1] for each in tiny.tokenizer.encode_sources(sources)], 3)
     held = [segment.pair(n) for segment in store.segments for n in range(segment.record.sentences)]
     expected = [[held[number].source for number in row[::-1]] for row in chosen.sentences.tolist()]
     assert [[each.source for each in some] for some in found] == expected
-    assert chosen_pairs(tiny, opened.snapshot, sources, 0) == [[], []]
+    assert chosen_pairs(tiny, opened, sources, 0) == [[], []]
 
 
 @pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
@@ -213,9 +213,9 @@ def test_one_stands_beside_other_systems(
     assert "store:it.store|" in report.systems[3].run.signature
     assert "|llm:m|examples:5|" in report.systems[3].run.signature
     assert [len(body["messages"]) for _, _, body in stub.asked] == [2] * 4 + [4] * 4 + [12] * 4
-    snapshot, sources = OpenStore(store, tokenizer=tiny.tokenizer).snapshot, [each.source for each in text]
+    opened, sources = OpenStore(store, tokenizer=tiny.tokenizer), [each.source for each in text]
     for first, count in ((0, 0), (4, 1), (8, 5)):
-        for (_, _, body), chosen in zip(stub.asked[first:], chosen_pairs(tiny, snapshot, sources, count), strict=False):
+        for (_, _, body), chosen in zip(stub.asked[first:], chosen_pairs(tiny, opened, sources, count), strict=False):
             turns = [each["content"] for each in body["messages"][1:-1]]
             assert turns == [side for pair in chosen for side in (pair.source, pair.target)]
     again = evaluate(text, systems=systems, model=tiny_checkpoint, output=tmp_path / "out", device="cpu")

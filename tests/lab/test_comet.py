@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from knnmt.errors import CometError
-from knnmt.evaluation.scoring import COMET_RECIPE
+from knnmt.errors import COMET_RECIPE, CometError
 from knnmt_lab.comet import Comet
 
 STAND_IN = """

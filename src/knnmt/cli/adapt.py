@@ -13,7 +13,7 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import ModelOption, SourceLanguage, TargetLanguage, model_of_memories
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
 from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
-from knnmt.cli.progress import passing_bars
+from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.options import ReadingConfig
@@ -98,7 +98,7 @@ def adapt(
             threads=threads,
             cluster=cluster,
             tell=typer.echo,
-            bars=passing_bars,
+            bars=progress_bars,
         )
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     of_model = () if model in shipped_models() else ("-m", model)

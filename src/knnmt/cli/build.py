@@ -14,7 +14,7 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import ModelOption, SourceLanguage, TargetLanguage, model_of_memories
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
-from knnmt.cli.progress import counter, passing_bars
+from knnmt.cli.progress import counter, progress_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.datastore.manifest import sizes
@@ -105,5 +105,5 @@ def build(
 
         store = Datastore.open(output)
         with ends_with(f"the store is built; {command('index', output)} builds its index"):
-            choice = make_ready(store, engine, passing_bars)
+            choice = make_ready(store, engine, progress_bars)
         tell_ready(store, choice)

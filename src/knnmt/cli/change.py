@@ -13,7 +13,7 @@ from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
-from knnmt.cli.progress import counter, passing_bars
+from knnmt.cli.progress import counter, progress_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.report import counted
 from knnmt.corpus.sameness import plain
@@ -284,7 +284,7 @@ def _follow(store: Datastore) -> None:
     try:
         if lags(store):
             interrupted = ends_with(f"the store is changed; {index} updates its index")
-            with interrupted, passing_bars("indexing", "entries") as progress:
+            with interrupted, progress_bars("indexing", "entries") as progress:
                 saved = update_index(store, progress)
             if saved is not None:
                 typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; {index} measures it again")

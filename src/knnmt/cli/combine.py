@@ -13,7 +13,7 @@ from knnmt.cli.change import ModelOfChanges, StoreArgument
 from knnmt.cli.index import tell_ready
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Threads
-from knnmt.cli.progress import counter, passing_bars
+from knnmt.cli.progress import counter, progress_bars
 from knnmt.cli.start import heavy_imports, load_quickly
 from knnmt.datastore.manifest import sizes
 from knnmt.engine.checkpoint import NamedByStore
@@ -129,7 +129,7 @@ def _make_ready(stores: Sequence[Datastore], model: str | None, threads: int | N
 
     for store in stores:
         with ends_with(f"the store is made; {command('index', store.path)} builds its index"):
-            choice = make_ready(store, engine, passing_bars)
+            choice = make_ready(store, engine, progress_bars)
         tell_ready(store, choice)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import in_words
-from knnmt.cli.progress import passing_bars
+from knnmt.cli.progress import progress_bars
 from knnmt.datastore.manifest import sizes
 
 
@@ -32,7 +32,7 @@ def copy(
     """
     from knnmt.datastore.copying import copy_store
 
-    with ends_with("rerun the command; it resumes"), passing_bars("copying", "bytes") as progress:
+    with ends_with("rerun the command; it resumes"), progress_bars("copying", "bytes") as progress:
         manifest = copy_store(store, place, progress)
     size = in_words(sum(stored.bytes for stored in manifest.files()))
     typer.echo(f"copied     {place}: {sizes(manifest.sentences, manifest.entries)}, {size}")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from knnmt import timing
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.progress import tally
 from knnmt.cli.review import ReviewOutput
@@ -42,6 +41,7 @@ from knnmt.errors import (
 )
 from knnmt.output_files import write_output
 from knnmt.protection.tags import Tags
+from knnmt.timing import stage_times
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
@@ -158,7 +158,7 @@ def translate_documents(
             _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", TextWarning)  # reported with the unit
-    with timing.record() if timings else nullcontext() as record:
+    with stage_times() if timings else nullcontext() as record:
         if chooses_model:
             translator_for = _translators_of_choices(load, choices)
         else:

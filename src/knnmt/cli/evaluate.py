@@ -16,8 +16,8 @@ from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.options import GpusPerWorker, Ray, StoresAsSystems, Workers, cluster_of
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
-from knnmt.errors import KnnmtWarning, SettingError
-from knnmt.evaluation.scoring import COMET_ADVICE, DEFAULT_COMET, require_sacrebleu
+from knnmt.errors import CometError, KnnmtWarning, SettingError
+from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.segments import Half
 from knnmt.evaluation.systems import DESCRIPTION, OTHER, gather_systems
 from knnmt.extensions import METRICS, named
@@ -118,7 +118,7 @@ def evaluate(
     comet_model: Annotated[
         str | None,
         typer.Option(
-            help=f"A model that COMET knows, or a checkpoint.  [default: {DEFAULT_COMET}]", show_default=False
+            help="A model that COMET knows, or a checkpoint.  [default: Unbabel/wmt22-comet-da]", show_default=False
         ),
     ] = None,
     ray: Ray = None,
@@ -146,7 +146,7 @@ def evaluate(
     """
     cluster = cluster_of(ray, workers, gpus_per_worker, threads)
     if comet_model is not None and comet_python is None:
-        raise SettingError(f"--comet-model needs --comet-python. {COMET_ADVICE}")
+        raise SettingError(f"--comet-model needs --comet-python. {CometError.advice}")
     require_sacrebleu()
     systems = gather_systems(datastore or [], system or [], base)
     text = _text(source, reference, pairs)
@@ -156,7 +156,7 @@ def evaluate(
         from knnmt.evaluation.evaluating import write_json, write_markdown
         from knnmt.evaluation.running import RunSettings
     advice = "rerun the command; it resumes" if output else "with --output DIR, rerunning the command would resume here"
-    with ends_with(advice), _comet(comet_python, comet_model or DEFAULT_COMET) as comet:
+    with ends_with(advice), _comet(comet_python, comet_model) as comet:
         report = run_evaluation(
             text,
             settings=RunSettings(beam, batch_size, split_sentences),
@@ -186,11 +186,12 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _comet(python: Path | None, model: str) -> AbstractContextManager[Any]:
+def _comet(python: Path | None, model: str | None) -> AbstractContextManager[Any]:
     if python is None:
         return nullcontext()
-    print(f"knnmt: loading {model} for COMET; if necessary, it is downloaded first", file=sys.stderr)
-    metric: AbstractContextManager[Any] = named("comet", METRICS, "metric")(python, model)
+    print("knnmt: loading COMET; if necessary, its model is downloaded first", file=sys.stderr)
+    chosen = () if model is None else (model,)
+    metric: AbstractContextManager[Any] = named("comet", METRICS, "metric")(python, *chosen)
     return metric
 
 

@@ -11,7 +11,7 @@ import typer
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import ModelOfStore, Threads
-from knnmt.cli.progress import passing_bars
+from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
@@ -123,7 +123,7 @@ def prepare_store(
         measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
         table(f"{candidate.name:<42} {measured} {times} {candidate.bytes_per_entry:8,}")
 
-    tell_ready(store, prepare(store, engine, target, kinds, pairs, first_good, line, passing_bars))
+    tell_ready(store, prepare(store, engine, target, kinds, pairs, first_good, line, progress_bars))
 
 
 def tell_ready(store: Datastore, choice: Choice | None) -> None:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from knnmt import timing
 from knnmt.cli.output import Columns, open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.timing import stage_times
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
@@ -53,7 +53,7 @@ def translate_lines(
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", NoTranslationWarning)  # reported with the number of the line
 
-    with timing.record() if timings else nullcontext() as record:
+    with stage_times() if timings else nullcontext() as record:
         translator = load()
         from knnmt.translator.memories import languages_of
 

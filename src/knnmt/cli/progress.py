@@ -102,7 +102,7 @@ def counter(description: str, total: Callable[[], int | None], unit: str) -> Ite
 
 
 @contextmanager
-def passing_bars(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bars(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """A function to call with the amount done and the total. The bar shows from the first call until all is done.
 
     Between two such tasks the terminal is free for other lines.

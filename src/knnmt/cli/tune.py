@@ -11,7 +11,7 @@ import typer
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
-from knnmt.cli.progress import passing_bars
+from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.config import FastConfig
 from knnmt.datastore.settings import SETTINGS
@@ -192,7 +192,7 @@ def tune(
             threads=threads,
             exact=exact,
             tell=typer.echo,
-            bars=passing_bars,
+            bars=progress_bars,
         )
     if plot is not None:
         from knnmt.evaluation.tuning_figures import draw_tuning

@@ -19,7 +19,7 @@ from knnmt.errors import CometError
 from knnmt.evaluation.loading import Model, model_of_evaluation, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
 from knnmt.evaluation.running import Run, RunSettings, Watch, machine, run_systems
-from knnmt.evaluation.scoring import COMET_ADVICE, Metric, Score, compare, require_sacrebleu
+from knnmt.evaluation.scoring import Metric, Score, compare, require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, given_pairs, read_pairs, read_text
 from knnmt.evaluation.systems import System, gather_systems
 from knnmt.evaluation.systems_as_tasks import run_systems_on
@@ -166,7 +166,7 @@ def _known(translator: Translator, systems: Sequence[System], text: EvaluationTe
 def _comet_scores(comet: Metric | None, runs: Sequence[Run], text: EvaluationText) -> tuple[list[Score | None], str]:
     """COMET's scores, and the reason if it fails. Then all are None, so that the other figures are not lost."""
     if comet is None:
-        return [None] * len(runs), COMET_ADVICE
+        return [None] * len(runs), CometError.advice
     try:
         return [comet.score(text.sources, run.hypotheses, text.references) for run in runs], ""
     except CometError as error:

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from knnmt.datastore.overlap import Known
+from knnmt.errors import CometError
 from knnmt.evaluation.running import Run, RunSettings
-from knnmt.evaluation.scoring import COMET_ADVICE, Score, Scores
+from knnmt.evaluation.scoring import Score, Scores
 from knnmt.evaluation.segments import HALVES, EvaluationText
 from knnmt.version import __version__
 
@@ -40,7 +41,7 @@ class Report:
     skipped_known: bool
     settings: RunSettings
     machine: str
-    no_comet: str = COMET_ADVICE
+    no_comet: str = CometError.advice
 
     def __str__(self) -> str:
         return self.as_text()

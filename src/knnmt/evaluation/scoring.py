@@ -11,12 +11,6 @@ from knnmt.config import check
 from knnmt.errors import MissingDependencyError, SettingError
 
 RESAMPLES = 1000
-DEFAULT_COMET = "Unbabel/wmt22-comet-da"
-# Without an older setuptools there is no pkg_resources, which a dependency of unbabel-comet 2.2.7 imports.
-COMET_RECIPE = "python3 -m venv comet-env && comet-env/bin/pip install unbabel-comet 'setuptools<81'"
-COMET_ADVICE = (
-    f"COMET runs in its own environment. Make one with {COMET_RECIPE}; then add --comet-python comet-env/bin/python"
-)
 
 
 @dataclass(frozen=True, slots=True)

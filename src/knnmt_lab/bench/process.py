@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, cast
 
+from knnmt import System
 from knnmt.errors import SystemStoppedError
-from knnmt.evaluation.systems import System
 
 _MAX_SHOWN = 2_000  # characters of a process's last output
 

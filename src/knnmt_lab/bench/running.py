@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from knnmt.config import check
-from knnmt.evaluation.systems import System
-from knnmt.version import __version__
+from knnmt import System, __version__
 from knnmt_lab.bench.process import Answer, Answering, start
 from knnmt_lab.bench.text import BenchText, describe_text
+from knnmt_lab.checks import check
 
 # The names of stages in a report, with the names that the engine, the index and the retrieval use.
 STAGES = {

@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.evaluation.systems import System
+from knnmt import SegmentPair, System
 
 _SHORT_HASH = 12  # hexadecimal digits
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from knnmt import timing
-from knnmt.errors import KnnmtError, SlowSearchWarning
-from knnmt.threads import TORCH_SPINS, loading
+from knnmt import KnnmtError, stage_times
+from knnmt.errors import SlowSearchWarning
 
 # Rows, searches, both of them at first steps, and tokens drafted and accepted.
 Searches = tuple[int, int, int, int, int]
@@ -57,7 +56,7 @@ def _listen(requests: SimpleQueue[str]) -> None:
 
 def _measure(translate: Translate, texts: list[str], batch_size: int) -> dict[str, Any]:
     # Recording costs 2 microseconds per stage, with at most six stages in a step of milliseconds: it is always on.
-    with timing.record() as timings:
+    with stage_times() as timings:
         started = time.perf_counter()
         translations, tokens, searches = translate(texts, batch_size)
         seconds = time.perf_counter() - started
@@ -84,10 +83,7 @@ def load_translator(
     datastore: str | None, settings: dict[str, Any], beam: int, **options: Any
 ) -> tuple[Translate, Mapping[str, Any]]:
     """A system of this package; `options` and `settings` are those of `Translator`."""
-    with loading("torch", TORCH_SPINS):
-        from knnmt.evaluation.running import machine
-        from knnmt.retrieval.statistics import Statistics
-        from knnmt.translator.translator import Translator
+    from knnmt import Statistics, Translator, machine
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowSearchWarning)  # the report says it

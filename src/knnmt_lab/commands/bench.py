@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.options import StoresAsSystems
-from knnmt.cli.streams import unguarded
-from knnmt.corpus.lines import read_lines
-from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt import DEFAULT_MODEL, gather_systems, read_lines, write_output
 from knnmt.errors import InputError, MissingDependencyError, SettingError
-from knnmt.evaluation.systems import BASE, DESCRIPTION, gather_systems
-from knnmt.output_files import write_output
 from knnmt_lab.bench.report import as_json, as_markdown, as_text
 from knnmt_lab.bench.running import BenchConfig, BenchReport, Turn, load_average, usable_threads
 from knnmt_lab.bench.running import bench as measure
+from knnmt_lab.commands.options import SourceLanguage, TargetLanguage, ends_with
 
 
 def bench(
@@ -39,14 +33,23 @@ def bench(
         list[str] | None,
         typer.Option(
             "--system",
-            metavar=DESCRIPTION,
-            help=f"A system to measure; can be repeated: {BASE}, STORE, or NAME=STORE,cache=6,exact with the "
+            metavar="[NAME=]STORE[,SETTING=VALUE]...",
+            help="A system to measure; can be repeated: base, STORE, or NAME=STORE,cache=6,exact with the "
             "settings of `knnmt translate`. The model alone is always measured first, and the others are "
             "compared with it.",
             show_default=False,
         ),
     ] = None,
-    datastore: StoresAsSystems = None,
+    datastore: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--datastore",
+            "-d",
+            metavar="STORE",
+            help="A system: the model with this store. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
@@ -149,21 +152,18 @@ def _warn_if_busy() -> None:
 
 
 def _progress(systems: int, config: BenchConfig) -> Callable[[Turn], None]:
-    """A line that each turn writes again: a bar that updates itself would take time from the measurement."""
+    """A line for every turn: a bar that updates itself would take time from the measurement."""
     if not sys.stderr.isatty():
         return lambda _: None
     turns = systems * len(config.batch_sizes) * (config.rounds + 1)
-    done = 0
+    numbers = count(1)
 
     def show(turn: Turn) -> None:
-        nonlocal done
-        done += 1
         what = f"round {turn.round_number} of {config.rounds}" if turn.round_number else "warming up"
-        line = (
-            f"{done} of {turns} turns, {what}: {turn.job.system}, batch {turn.job.batch_size}, "
+        _tell(
+            f"{next(numbers)} of {turns} turns, {what}: {turn.job.system}, batch {turn.job.batch_size}, "
             f"{turn.answer.tokens_per_second:,.0f} tokens/s"
         )
-        print(f"\r\033[K{line if done < turns else ''}", end="", file=unguarded(sys.stderr), flush=True)
 
     return show
 

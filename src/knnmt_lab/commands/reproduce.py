@@ -8,15 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.options import Device, GpusPerWorker, Ray, Threads, Workers, cluster_of
-from knnmt.cli.progress import passing_bars
-from knnmt.cli.start import heavy_imports
-from knnmt.config import check
-from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.evaluation.scoring import DEFAULT_COMET
+from knnmt import DEFAULT_MODEL
+from knnmt_lab.checks import check
+from knnmt_lab.comet import DEFAULT_MODEL as DEFAULT_COMET_MODEL
 from knnmt_lab.comet import Comet
+from knnmt_lab.commands.options import (
+    Device,
+    GpusPerWorker,
+    Ray,
+    SourceLanguage,
+    TargetLanguage,
+    Threads,
+    Workers,
+    cluster_of,
+    ends_with,
+)
 
 
 def reproduce(
@@ -82,7 +88,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    comet_model: Annotated[str, typer.Option(help="A model that COMET knows, or a checkpoint.")] = DEFAULT_COMET,
+    comet_model: Annotated[str, typer.Option(help="A model that COMET knows, or a checkpoint.")] = DEFAULT_COMET_MODEL,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
@@ -116,10 +122,11 @@ def reproduce(
     left = 0
     if not report_only:
         check(data is not None, "--data is missing: give a directory with a subdirectory for each domain")
-        with heavy_imports():
-            from knnmt_lab.reproduction.config import ReproductionConfig, names_in, numbers_in
-            from knnmt_lab.reproduction.domains_as_tasks import produce_on
-            from knnmt_lab.reproduction.producing import produce
+        from knnmt import progress_bars
+        from knnmt_lab.reproduction.config import ReproductionConfig, names_in, numbers_in
+        from knnmt_lab.reproduction.domains_as_tasks import produce_on
+        from knnmt_lab.reproduction.producing import produce
+
         given: dict[str, Any] = {"domains": domains, "blocks": blocks, "systems": systems, "without": without}
         config = ReproductionConfig(
             data or Path(),
@@ -146,9 +153,9 @@ def reproduce(
         )
         with ends_with("rerun the command; it resumes"):
             if cluster is None:
-                left = produce(config, typer.echo, passing_bars)
+                left = produce(config, typer.echo, progress_bars)
             else:
-                left = produce_on(cluster, config, typer.echo, passing_bars)
+                left = produce_on(cluster, config, typer.echo, progress_bars)
     if not produce_only and not left:
         from knnmt_lab.reproduction.report import write_report
 

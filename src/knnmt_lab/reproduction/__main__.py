@@ -13,8 +13,7 @@ import traceback
 from dataclasses import MISSING, Field, fields
 from typing import Any, get_args, get_type_hints
 
-from knnmt.corpus.visible import visible
-from knnmt.errors import KnnmtError
+from knnmt import KnnmtError
 from knnmt_lab.reproduction.config import ReproductionConfig, names_in, numbers_in
 from knnmt_lab.reproduction.producing import produce
 
@@ -57,12 +56,12 @@ def main(arguments: list[str] | None = None) -> None:
     except KnnmtError as error:
         sys.exit(f"knnmt: error: {error}")
     except (OSError, MemoryError) as error:
-        sys.exit(f"knnmt: error: {visible(str(error)) or type(error).__name__}")
+        sys.exit(f"knnmt: error: {str(error) or type(error).__name__}")
     except Exception as error:
         if os.environ.get("KNNMT_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exception(error)
         sys.exit(
-            f"knnmt: error: {type(error).__name__}: {visible(str(error))}\nknnmt: this should not have happened. "
+            f"knnmt: error: {type(error).__name__}: {error}\nknnmt: this should not have happened. "
             f"Please report it where you got knnmt from, with the command and its output with KNNMT_TRACEBACK=1."
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knnmt.evaluation.scoring import Difference, resampled_scores
+from knnmt import Difference, resampled_scores
 from knnmt_lab.reproduction.plan import (
     ALPHAS,
     COMBINERS,

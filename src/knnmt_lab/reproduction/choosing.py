@@ -14,13 +14,8 @@ from typing import Any
 
 import torch
 
-from knnmt.config import RetrievalConfig
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.splitting import spread
-from knnmt.engine.base import Engine, State
-from knnmt.evaluation.scoring import resampled_scores
+from knnmt import Engine, OpenStore, RetrievalConfig, SegmentPair, resampled_scores, spread
 from knnmt.fitting.gate_training import GateConfig, gate_text, train_gate
-from knnmt.retrieval.open_store import OpenStore
 from knnmt_lab.reproduction.choices import told
 from knnmt_lab.reproduction.plan import SEEDS, TAUS, Row
 from knnmt_lab.reproduction.results import Results
@@ -74,7 +69,7 @@ def other_half_table(results: Results) -> Lines | None:
 
 
 def gate_choice(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
+    engine: Engine[Any], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
 ) -> dict[str, Any]:
     """Losses of gates with other inputs and other L1 terms, on a fifth of the pairs, which none was trained on.
 

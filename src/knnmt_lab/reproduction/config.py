@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knnmt.config import check
-from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt import DEFAULT_MODEL, __version__
 from knnmt.errors import SettingError
-from knnmt.version import __version__
+from knnmt_lab.checks import check
 from knnmt_lab.reproduction.plan import BLOCKS
 from knnmt_lab.reproduction.records import read_record, write_record
 

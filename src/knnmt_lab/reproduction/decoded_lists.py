@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from knnmt import timing
-from knnmt.config import check
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres
 from knnmt.index.faiss_index import FaissIndex
+from knnmt_lab.checks import check
 
 _SCORES = 1 << 25  # distances held at once
 _GROUP = 64  # keys compared as a group

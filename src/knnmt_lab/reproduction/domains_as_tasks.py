@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from knnmt.distributed.cluster import Cluster
+from knnmt import Bars, Cluster
 from knnmt.distributed.tasks import done_by, gpus_for, model_for_all
 from knnmt.errors import StorageError
-from knnmt.index.progress import Bars, no_bars
 from knnmt_lab.reproduction.config import PLAN, ReproductionConfig
-from knnmt_lab.reproduction.producing import begin, produce
+from knnmt_lab.reproduction.producing import NO_BARS, begin, produce
 
 
 def produce_domain(config: ReproductionConfig, until: float | None) -> list[str]:
@@ -36,7 +35,7 @@ def produce_on(
     cluster: Cluster,
     config: ReproductionConfig,
     tell: Callable[[str], None] = print,
-    bars: Bars = no_bars,
+    bars: Bars = NO_BARS,
 ) -> int:
     """Like `produce`: workers produce the domains, and their speed is measured on this machine at the end."""
     begun = begin(config)

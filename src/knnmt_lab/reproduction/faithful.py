@@ -12,16 +12,10 @@ from typing import Any
 
 import torch
 
-from knnmt.config import RetrievalConfig
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.splitting import spread
-from knnmt.engine.base import Engine, State
-from knnmt.engine.forced import force_text
+from knnmt import Engine, OpenStore, RetrievalConfig, SearchSettings, SegmentPair, force_text, spread
 from knnmt.fitting.fidelity import Fidelity, fidelity
 from knnmt.index.base import Found, Index
 from knnmt.index.exact import ExactIndex
-from knnmt.index.kinds import SearchSettings
-from knnmt.retrieval.open_store import OpenStore
 from knnmt_lab.reproduction.results import Results
 from knnmt_lab.reproduction.tables import Lines
 
@@ -32,7 +26,7 @@ _NO_GAIN = 0.001  # total variation
 
 
 def probes_for(
-    engine: Engine[State],
+    engine: Engine[Any],
     published: OpenStore,
     ours: OpenStore,
     pairs: Sequence[SegmentPair],

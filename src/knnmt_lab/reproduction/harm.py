@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.evaluation.scoring import resampled_scores
+from knnmt import SegmentPair, resampled_scores
 from knnmt_lab.reproduction.choices import over_seeds, told
 from knnmt_lab.reproduction.plan import BASE, HARM, SEEDS
 from knnmt_lab.reproduction.records import read_record

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from knnmt.config import CacheConfig, check
+from knnmt import CacheConfig
 from knnmt.retrieval.settings import TRAINED_COMBINERS
+from knnmt_lab.checks import check
 
 BLOCKS = ("A", "B")
 PARTS = {"A": ("A", "A20"), "B": ("B",)}  # the rows that a requested block adds

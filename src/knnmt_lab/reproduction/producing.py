@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
-from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.publication import storage_errors
-from knnmt.errors import InputError, MissingDependencyError, SettingError
-from knnmt.index.faiss_index import load_faiss
-from knnmt.index.progress import Bars, no_bars
-from knnmt.translator.translator import Translator
+from filelock import FileLock, Timeout
+
+from knnmt import Bars, Translator
+from knnmt.errors import InputError, SettingError, StorageError
 from knnmt_lab.reproduction.config import ReproductionConfig, hold_to_plan
 from knnmt_lab.reproduction.plan import Row, all_rows, chosen_rows
 from knnmt_lab.reproduction.stages import DomainStages, Stage
 from knnmt_lab.reproduction.steps import DomainSteps
 from knnmt_lab.reproduction.texts import domains_in, files_of
+
+NO_BARS: Bars = lambda _description, _unit: nullcontext(lambda _done, _total: None)  # noqa: E731
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,8 @@ class Begun:
         with ExitStack() as locks:
             for name in self.domains:  # one by one, so that several processes can share the domains of one output
                 for place in (config.output / name, config.store_directory / name):
-                    with storage_errors(place):
-                        place.mkdir(parents=True, exist_ok=True)
-                    locks.enter_context(writer_lock(place))
+                    place.mkdir(parents=True, exist_ok=True)
+                    locks.enter_context(alone_in(place))
             stages: list[Stage] = []
             for name in self.domains:
                 steps = DomainSteps(name, config, self.translator, self.languages, self.rows, self.exact, bars)
@@ -56,7 +57,7 @@ class Begun:
             return _run(stages, self.end, tell, config.keep_going)
 
 
-def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = no_bars) -> int:
+def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = NO_BARS) -> int:
     """Run the stages that are not done. Return how many remain if the time was too short.
 
     tell: is called with a line about every finished stage
@@ -88,6 +89,20 @@ def begin(config: ReproductionConfig) -> Begun:
     )
     hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", languages)
     return Begun(config, domains, translator, languages, rows, frozenset("B" if exact else ""), end)
+
+
+@contextmanager
+def alone_in(place: Path) -> Iterator[None]:
+    """Hold a directory's lock, or raise an error if another process does."""
+    lock = FileLock(place / "lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise StorageError(f"{place}: another process is working there. Wait until it is done, or stop it") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None], keep_going: bool = False) -> int:
@@ -130,7 +145,5 @@ def _domains(config: ReproductionConfig) -> Sequence[str]:
 
 def _require_faiss() -> None:
     """Raise an error before any work, with the alternative that needs no FAISS."""
-    try:
-        load_faiss()
-    except MissingDependencyError as error:
-        raise SettingError(f"{error}; or run without it: --blocks B --exact") from error
+    if find_spec("faiss") is None:
+        raise SettingError("FAISS is missing: pip install 'knnmt[faiss]'; or run without it: --blocks B --exact")

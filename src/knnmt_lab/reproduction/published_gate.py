@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from knnmt import Step
 from knnmt.datastore.store import Datastore
 from knnmt.fitting.gate_training import GateText, gate_loss
 from knnmt.retrieval.gate import DROPOUT, LAYERS, WIDTH
-from knnmt.retrieval.step import Step
 
 FEATURES = ("confidence", "entropy")  # of `GateText`; the statistics of n-grams follow them
 _ORDERS = (1, 2, 3, 4)

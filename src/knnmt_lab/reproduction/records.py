@@ -8,17 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
-from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt import CacheConfig, Fading, FastConfig, RetrievalConfig, write_output
 from knnmt.errors import InputError
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
     """Put a record in its place in one step."""
     text = json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    publish_file(path, lambda file: file.write(text))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_output(path, text)
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

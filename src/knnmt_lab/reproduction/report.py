@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from knnmt import write_output
 from knnmt.errors import MissingDependencyError
-from knnmt.output_files import write_output
 from knnmt_lab.comet import Comet
 from knnmt_lab.reproduction.choices import choices
 from knnmt_lab.reproduction.choosing import COMPARED, PAIRS, gate_table, other_half_table

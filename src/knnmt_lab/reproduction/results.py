@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from knnmt import Score, Scores, score
 from knnmt.errors import InputError
-from knnmt.evaluation.scoring import Score, Scores, score
 from knnmt_lab.comet import Comet
 from knnmt_lab.reproduction import paper
 from knnmt_lab.reproduction.plan import SEEDS

@@ -13,14 +13,11 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from knnmt.config import RetrievalConfig
+from knnmt import Neighbours, RetrievalConfig, Step, log_weights
 from knnmt.datastore.arrays import Array
 from knnmt.fitting.likelihood import Positions, losses
 from knnmt.fitting.tuning import first_with_most, squared_temperatures
 from knnmt.index.covering import Covering, SourceIndex
-from knnmt.retrieval.distribution import log_weights
-from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.step import Step
 
 SEGMENTS = 16
 MAX_WEIGHT = 0.99  # λ stays below 1

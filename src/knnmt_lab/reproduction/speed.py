@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from knnmt.translator.translator import Translator
+from knnmt import Translator
 from knnmt_lab.bench.running import load_average
 from knnmt_lab.reproduction.translating import ReadyRow
 

@@ -17,21 +17,14 @@ from typing import Any
 
 import torch
 
-from knnmt.config import RetrievalConfig
-from knnmt.corpus.splitting import spread
+from knnmt import Bars, Gate, OpenStore, RetrievalConfig, Translator, __version__, machine, spread
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.evaluation.running import machine
 from knnmt.fitting.gate_training import GateConfig
 from knnmt.fitting.probes import choose_probes
 from knnmt.index.covering import SourceIndex
-from knnmt.index.progress import Bars
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate
-from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.step import Gate
-from knnmt.translator.translator import Translator
-from knnmt.version import __version__
 from knnmt_lab.reproduction import choosing
 from knnmt_lab.reproduction.choosers import CHOOSERS
 from knnmt_lab.reproduction.config import ReproductionConfig

@@ -11,21 +11,19 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from knnmt import BuildConfig, Engine, Kind, SearchSettings, SegmentPair
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import Search, prune, prune_known, prune_surest
 from knnmt.compression.transforming import key_blocks
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.building import BuildConfig, build
-from knnmt.datastore.manifest import MANIFEST
-from knnmt.datastore.publication import storage_errors, sync_directory
+from knnmt.datastore.building import build
 from knnmt.datastore.store import Datastore
-from knnmt.engine.base import Engine, State
 from knnmt.index.entries import Entries
-from knnmt.index.kinds import Kind, SearchSettings, codes_for, papers_lists, register_kind
+from knnmt.index.kinds import codes_for, papers_lists, register_kind
 from knnmt.index.saved import build_index, save_index
 from knnmt.index.store_index import StoreIndex
 from knnmt_lab.reproduction.plan import PLAC_K
@@ -43,7 +41,8 @@ _IVFPQ20 = Kind(
 KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
 PRUNED = ("prune", "plac", "surest")  # prefixes of the steps that leave entries out
 _SCRATCH = ".making-twin"
-_LINKED = (MANIFEST, "settings.json", "segments")
+_MANIFEST = "manifest.json"  # the file of a store that is written last
+_LINKED = (_MANIFEST, "settings.json", "segments")
 _BLOCK_ROWS = 1024  # as pruning reads them
 
 
@@ -69,7 +68,7 @@ class DomainStores:
         return self._directory / "-".join([*([block] if block else []), *(steps or ["full"])])
 
     def exists(self, steps: Sequence[str], block: str = "") -> bool:
-        return (self.path(steps, block) / MANIFEST).exists()
+        return (self.path(steps, block) / _MANIFEST).exists()
 
     def is_exact(self, block: str) -> bool:
         return block in self._exact
@@ -77,7 +76,7 @@ class DomainStores:
     def build(
         self,
         pairs: Sequence[SegmentPair],
-        engine: Engine[State],
+        engine: Engine[Any],
         languages: tuple[str, str],
         for_fast: bool,
         progress: Callable[[int, int], None],
@@ -114,16 +113,13 @@ class DomainStores:
         """
         place = self.path(steps, block)
         scratch = self._directory / _SCRATCH
-        with storage_errors(scratch):
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir()
-            for name in _LINKED:
-                _link(self.path(steps) / name, scratch / name)
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        for name in _LINKED:
+            _link(self.path(steps) / name, scratch / name)
         if not self.is_exact(block):
             self._index(scratch, steps, block, progress)  # its maps are gone when the directory is renamed
-        with storage_errors(place):
-            scratch.rename(place)
-            sync_directory(self._directory)
+        scratch.rename(place)
 
     def _index(self, scratch: Path, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
         store = Datastore.open(scratch)

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
+from knnmt import ReadingConfig, ReadingReport, SegmentPair, halves, spread
 from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
-from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.overlap import known
 from knnmt.errors import InputError
 

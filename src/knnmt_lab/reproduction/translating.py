@@ -9,16 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from knnmt import timing
-from knnmt.config import RetrievalConfig
-from knnmt.errors import KnnmtWarning
-from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.retriever import Retrieval
-from knnmt.retrieval.statistics import Statistics
-from knnmt.retrieval.step import Combiner, Gate
+from knnmt import (
+    Combiner,
+    Gate,
+    KnnmtWarning,
+    OpenStore,
+    Retrieval,
+    RetrievalConfig,
+    Statistics,
+    Translation,
+    Translator,
+    stage_times,
+)
 from knnmt.retrieval.trained.combiner import TrainedCombiner
-from knnmt.translator.translation import Translation
-from knnmt.translator.translator import DatastoreSettings, Translator
+from knnmt.translator.translator import DatastoreSettings
 from knnmt_lab.reproduction.later import combiner_directory
 from knnmt_lab.reproduction.plan import COMBINERS, Row
 from knnmt_lab.reproduction.sk_mt import NearestDistance
@@ -65,7 +69,7 @@ class ReadyRow:
         # Passed as objects: no name leads to random gates.
         how: DatastoreSettings = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
         statistics = Statistics(borrowed_distances=Counter() if borrowed else None)
-        with warnings.catch_warnings(), timing.record() as timings:
+        with warnings.catch_warnings(), stage_times() as timings:
             warnings.simplefilter("ignore", KnnmtWarning)  # translations that were cut off are counted
             started = time.perf_counter()
             found = []

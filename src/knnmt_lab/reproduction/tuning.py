@@ -12,19 +12,14 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from knnmt.config import DEFAULT_SEGMENTS, FastConfig, RetrievalConfig
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.splitting import divide, spread
-from knnmt.engine.base import Engine, State
-from knnmt.evaluation.scoring import score
+from knnmt import Engine, FastConfig, Gate, OpenStore, RetrievalConfig, SegmentPair, divide, score, spread
+from knnmt.config import DEFAULT_SEGMENTS
 from knnmt.fitting.development import develop, pass_over, searched
 from knnmt.fitting.gate_training import GateConfig, Training, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
 from knnmt.fitting.search_choice import choose_search, judge
 from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate
-from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.step import Gate
 from knnmt_lab.reproduction import published_gate
 from knnmt_lab.reproduction.plan import ALPHAS, Row
 from knnmt_lab.reproduction.records import settings_of
@@ -35,7 +30,7 @@ BLEU_PAIRS = 100  # on which the 16 settings of the paper's grid are compared by
 
 
 def tuned_settings(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], fades: bool, fast: int | None = None
+    engine: Engine[Any], opened: OpenStore, pairs: Sequence[SegmentPair], fades: bool, fast: int | None = None
 ) -> dict[str, Any]:
     """Settings of a store, with their loss and that of the model alone, in nats per token.
 
@@ -56,7 +51,7 @@ def tuned_settings(
 
 
 def tuned_by_segment(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int | None = None
+    engine: Engine[Any], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int | None = None
 ) -> dict[str, Any]:
     """The same for search by segment: `count` segments, or as many as the text favours; with `plain`, for SK-MT."""
     few = spread(pairs, TUNING_PAIRS)
@@ -94,7 +89,7 @@ def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[
 
 
 def trained_gate(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
+    engine: Engine[Any], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
 ) -> dict[str, Any]:
     """Train the gate of a store for its settings and save it there; return its figures."""
     features = GateConfig().features
@@ -138,7 +133,7 @@ class GatesOfStore:
 
     def __init__(
         self,
-        engine: Engine[State],
+        engine: Engine[Any],
         opened: OpenStore,
         pairs: Sequence[SegmentPair],
         config: RetrievalConfig,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from knnmt.evaluation.scoring import resampled_scores
+from knnmt import resampled_scores
 from knnmt_lab.reproduction.choices import over_seeds, told
 from knnmt_lab.reproduction.later import taught_and_validated
 from knnmt_lab.reproduction.plan import COMBINERS, SEEDS, Row

@@ -19,14 +19,14 @@ from made_domains import ROWS, asked, write_domains
 
 import warm
 from conftest import ROOT
-from knnmt.errors import InputError, MissingDependencyError, SettingError
+from knnmt.errors import InputError, SettingError, StorageError
 from knnmt.evaluation.scoring import Score
 from knnmt.fitting.gate_training import GateConfig
 from knnmt.fitting.tuning import PAPER_WEIGHTS
 from knnmt_lab.reproduction.harm import harm_table
 from knnmt_lab.reproduction.plan import all_rows
 from knnmt_lab.reproduction.plots import save_plots
-from knnmt_lab.reproduction.producing import produce
+from knnmt_lab.reproduction.producing import alone_in, produce
 from knnmt_lab.reproduction.report import write_report
 from knnmt_lab.reproduction.results import read_results
 from knnmt_lab.reproduction.tables import Tables
@@ -334,10 +334,7 @@ def test_stores_of_another_reproduction_are_refused(
 def test_without_faiss_the_way_out_is_named(
     made: tuple[Path, Path, list[str]], short_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> None:
-        raise MissingDependencyError("faiss-cpu", "an index other than exact search", "faiss")
-
-    monkeypatch.setattr("knnmt_lab.reproduction.producing.load_faiss", missing)
+    monkeypatch.setattr("knnmt_lab.reproduction.producing.find_spec", {}.get)
     with pytest.raises(SettingError, match="or run without it: --blocks B --exact"):
         produce(asked(made[0], tmp_path / "out", short_checkpoint))
     assert not (tmp_path / "out").exists()
@@ -395,3 +392,10 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
         one, other = read(path), read(output / path.relative_to(whole))
         assert one.get("hypotheses") == other.get("hypotheses")
         assert one.get("settings") == other.get("settings")
+
+
+def test_two_processes_do_not_work_in_the_same_place(tmp_path: Path) -> None:
+    with alone_in(tmp_path), pytest.raises(StorageError, match="another process is working there"), alone_in(tmp_path):
+        pass
+    with alone_in(tmp_path):  # it is free again
+        pass
