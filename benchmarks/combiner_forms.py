@@ -71,7 +71,7 @@ def main() -> None:
     others = [each for each in DOMAINS if each != given.domain]
     with tempfile.TemporaryDirectory() as scratch:
         store = Datastore.build(Path(scratch) / "store", memory_of(given.domain, given.pairs), translator.engine)
-        opened = OpenStore(store, translator.engine.device, exact=True, tokenizer=translator.engine.tokenizer)
+        opened = OpenStore(store, translator.engine.device, exact=True)
 
         def rows(pairs: Sequence[SegmentPair]) -> CombinerRows:
             return collect_rows(translator.engine, opened, pairs, NEIGHBOURS, None)

@@ -92,7 +92,7 @@ def main() -> None:
 
 def tuned(translator: Translator, store: Datastore, lines: list[SegmentPair]) -> Retrieval:
     """A store with settings tuned on these lines. Stored forms of sources are not used: only retrieval is compared."""
-    opened = OpenStore(store, translator.engine.device, tokenizer=translator.engine.tokenizer)
+    opened = OpenStore(store, translator.engine.device)
     judged = judge(translator.engine, opened, pass_over(translator.engine, opened, lines), SEGMENTS)
     return Retrieval(opened, replace(judged.tuned.fading.fading, forms=False))
 

@@ -126,7 +126,7 @@ def translate(store: Path, model: str, told: Told) -> None:
         opened = Datastore.open(store)
     translator = Translator(model=model, device="cpu", dtype="float32")
     with timed(told, "ready to search"):
-        ready = OpenStore(opened, tokenizer=translator.engine.tokenizer)
+        ready = OpenStore(opened)
     told["anonymous then"] = memory_mib("RssAnon")
     lines = [pair.source for pair in text("dev", 64)]
     with timed(told, "first choice"):
@@ -148,7 +148,7 @@ def change(store: Path, model: str, told: Told) -> None:
     from knnmt.retrieval.open_store import OpenStore
 
     engine = load_engine(model, device="cpu", dtype="float32")
-    reader = OpenStore(Datastore.open(store), tokenizer=engine.tokenizer)
+    reader = OpenStore(Datastore.open(store))
     asked = engine.tokenizer.encode_sources(["Das ist ein Satz."])
     reader.snapshot.choose_segments(asked, SEGMENTS_CHOSEN)
     told["anonymous before"] = memory_mib("RssAnon")

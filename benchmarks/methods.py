@@ -53,7 +53,7 @@ def main() -> None:
     print("|---|---:|---|---:|---|---:|---:|---:|")
     names = list(stores)
     for number, name in enumerate(names):
-        opened = OpenStore(stores[name], tokenizer=translator.engine.tokenizer)
+        opened = OpenStore(stores[name])
 
         def rows(pairs: Sequence[SegmentPair], opened: OpenStore = opened) -> CombinerRows:
             return collect_rows(translator.engine, opened, pairs, NEIGHBOURS, given.segments)

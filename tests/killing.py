@@ -23,14 +23,12 @@ from random import Random
 from typing import Any, NoReturn
 
 import torch
-from crafted import alter_arrays
 from datastore_pairs import some_pairs
 
 from knnmt.cli.tune import tune
 from knnmt.datastore import slices
 from knnmt.datastore.combining import merge_stores
 from knnmt.datastore.store import Datastore, matching
-from knnmt.datastore.upgrading import SUPPLIED
 from knnmt.errors import DatastoreExistsError
 from knnmt.evaluation import adapting, tuning_steps
 from knnmt.evaluation.holding_out import plan
@@ -58,7 +56,7 @@ class Command:
                 Datastore.build(part, some_pairs(40, start=40 * number), self._translator.engine)
             Datastore.open(self._parts[0]).remove(matching(origin="own.tsv#7"))
         if name not in ("build", "adapt", "merge"):
-            self._make(place / "0" / "s", earlier=name == "upgrade")
+            self._make(place / "0" / "s")
         self.states = [state(place / "0")]
         for turn in ("1", "2"):
             shutil.copytree(place / str(int(turn) - 1), place / turn)
@@ -72,15 +70,11 @@ class Command:
         """A place of its own with the store as it is at first."""
         return Path(shutil.copytree(self._place / "0", self._place / f"kill{number}"))
 
-    def _make(self, store: Path, earlier: bool) -> None:
-        """A store; `earlier`: whose first segment lacks what earlier versions did not write."""
+    def _make(self, store: Path) -> None:
         made = Datastore.build(store, some_pairs(60), self._translator.engine)
         for number in range(3):
             made.add(some_pairs(1, "live", number), self._translator.engine)
         made.remove(matching(origin="live#1"))
-        if earlier:
-            alter_arrays(store, **dict.fromkeys(SUPPLIED))
-            made = Datastore.open(store)
         prepare(made, self._translator.engine, kinds=["ivf-flat"])
         made.add(some_pairs(1, "late"), self._translator.engine)
 
@@ -111,9 +105,6 @@ class Command:
 
     def _compact(self, store: Path) -> None:
         Datastore.open(store).compact()
-
-    def _upgrade(self, store: Path) -> None:
-        Datastore.open(store).upgrade(self._translator.engine)
 
     def _index(self, store: Path) -> None:
         prepare(Datastore.open(store), self._translator.engine, kinds=["ivf-flat"])

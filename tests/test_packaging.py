@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from made_stores import made_store, random_keys, random_values
 
 from conftest import ROOT
 from light_core import FOUR_PACKAGES
@@ -54,8 +55,9 @@ def clean_environment(**extra: str) -> dict[str, str]:
 
 
 def test_the_sources_alone_translate_reduce_prune_tune_and_train_with_four_packages(tmp_path: Path) -> None:
+    store = made_store(tmp_path / "made.store", random_keys(60, 32), random_values(60)).path
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT_CORE, str(ROOT / "tests" / "datastore" / "golden-v1"), str(tmp_path)],
+        [sys.executable, "-c", LIGHT_CORE, str(store), str(tmp_path)],
         capture_output=True,
         text=True,
         cwd="/",

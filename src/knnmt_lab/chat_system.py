@@ -65,7 +65,7 @@ def parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System:
 
 def _opened(translator: Translator, datastore: Path) -> OpenStore:
     engine = translator.engine
-    return OpenStore(Datastore.open(datastore, engine), exact=True, tokenizer=engine.tokenizer)
+    return OpenStore(Datastore.open(datastore, engine), exact=True)
 
 
 def chosen_pairs(engine: Engine[Any], opened: OpenStore, sources: Sequence[str], count: int) -> list[list[SegmentPair]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from datastore_pairs import some_pairs
-from test_datastore_commands import GOLDEN, fails, succeeds
+from made_stores import made_store, random_keys, random_values
+from test_datastore_commands import fails, succeeds
 
 import knnmt
 from knnmt import BuildConfig, Datastore, RetrievalSettings, Translator
@@ -16,10 +17,11 @@ from knnmt.errors import NotADatastoreError, SettingError
 
 def test_stores_are_merged_and_split_and_say_so(tmp_path: Path) -> None:
     merged, parts = tmp_path / "merged.store", tmp_path / "parts"
-    said = succeeds("merge", GOLDEN, GOLDEN, "-o", merged, "--no-index")
-    assert said == f"merged     {merged}: 8 sentences, 112 entries\n"
+    made = made_store(tmp_path / "made.store", random_keys(16, 8), random_values(16)).path
+    said = succeeds("merge", made, made, "-o", merged, "--no-index")
+    assert said == f"merged     {merged}: 8 sentences, 32 entries\n"
     assert succeeds("verify", merged).startswith("sound: ")
-    said = succeeds("merge", GOLDEN, GOLDEN, "-o", tmp_path / "once.store", "--no-index", "--drop-duplicates")
+    said = succeeds("merge", made, made, "-o", tmp_path / "once.store", "--no-index", "--drop-duplicates")
     assert said.splitlines()[0] == "left out   4 sentences of duplicate units"
     said = succeeds("split", merged, "--pairs", "3", "-o", parts, "--no-index")
     assert [line.split(": ")[1].split(",")[0] for line in said.splitlines()] == ["3 sentences"] * 2 + ["2 sentences"]
@@ -28,7 +30,7 @@ def test_stores_are_merged_and_split_and_say_so(tmp_path: Path) -> None:
     assert "already exists" in fails("split", merged, "--pairs", "3", "-o", parts)
     assert "--by must be origin, got 'size'" in fails("split", merged, "--by", "size", "-o", tmp_path / "x")
     assert "choose how to split" in fails("split", merged, "-o", tmp_path / "x")
-    assert "there is no datastore" in fails("merge", GOLDEN, tmp_path / "absent", "-o", tmp_path / "x")
+    assert "there is no datastore" in fails("merge", made, tmp_path / "absent", "-o", tmp_path / "x")
     (tmp_path / "half.store.merging").mkdir()
     with pytest.raises(NotADatastoreError, match="There is an unfinished merge"):
         Datastore.open(tmp_path / "half.store")

@@ -10,15 +10,16 @@ import time
 from pathlib import Path
 
 from made_stores import made_store, random_keys, random_values
-from test_datastore_commands import GOLDEN, fails, succeeds
+from test_datastore_commands import fails, succeeds
 
 import warm
 
 
 def test_a_smaller_store_says_what_became_smaller(tmp_path: Path) -> None:
-    before = {path: path.read_bytes() for path in GOLDEN.rglob("*") if path.is_file()}
+    made = made_store(tmp_path / "made.store", random_keys(56, 32), random_values(56)).path
+    before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
     reduced, pruned = tmp_path / "reduced.store", tmp_path / "pruned.store"
-    said = succeeds("reduce", GOLDEN, "-o", reduced, "--dim", "8")
+    said = succeeds("reduce", made, "-o", reduced, "--dim", "8")
     assert f"reduced    {reduced}: 56 entries of 8 dimensions instead of 32" in said
     assert "% of the variance" in said
     assert "on disk    " in said
@@ -29,9 +30,9 @@ def test_a_smaller_store_says_what_became_smaller(tmp_path: Path) -> None:
     said = succeeds("inspect", pruned)
     assert "transforms  pca:8, prune:k=3,seed=5" in said
     assert "of 8 dimensions" in said
-    assert "sentences   4" in said
-    assert {path: path.read_bytes() for path in GOLDEN.rglob("*") if path.is_file()} == before
-    assert "already exists" in fails("prune", GOLDEN, "-o", pruned)
+    assert "sentences   14" in said
+    assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
+    assert "already exists" in fails("prune", made, "-o", pruned)
     assert "dim must lie between 1 and the 8 dimensions" in fails("reduce", pruned, "-o", tmp_path / "x", "--dim", "9")
     assert "there is no datastore" in fails("reduce", tmp_path / "absent", "-o", tmp_path / "x", "--dim", "9")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,16 +11,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from crafted import alter_arrays
+from made_stores import made_store, random_keys, random_values
 from typer.testing import CliRunner
 
 import warm
 from german import german_memory
 from knnmt.cli import app
-from knnmt.datastore.upgrading import SUPPLIED
 from knnmt.errors import KnnmtError
 
-GOLDEN = Path(__file__).parent.parent / "datastore" / "golden-v1"
 PAIRS = [
     ("Danke!", "Thank you!"),
     ("Die Datei wurde gespeichert.", "The file has been saved."),
@@ -168,27 +165,11 @@ def test_looking_into_a_store_does_not_wait_for_torch(tmp_path: Path, command: l
         "import sys, atexit; from knnmt.cli import main; atexit.register(lambda: print('torch' in sys.modules)); main()"
     )
     verb, *options = command
-    store = shutil.copytree(GOLDEN, tmp_path / "store")
+    store = made_store(tmp_path / "store", random_keys(60, 8), random_values(60)).path
     arguments = [sys.executable, "-c", code, verb, str(store), *options]
     done = warm.run(arguments, capture_output=True, text=True, timeout=60, light=True)
     assert done.stdout.endswith("False\n")
     assert done.returncode == 0, done.stderr
-
-
-def test_an_earlier_store_is_upgraded(memory: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    succeeds("build", memory, "-o", store, "--no-index")
-    assert "earlier  " not in succeeds("inspect", store)
-    assert succeeds("upgrade", store) == "the store already has all of it\n"
-    alter_arrays(store, **dict.fromkeys(SUPPLIED))
-    assert f"1 of 1 segments lack data that newer versions write; `knnmt upgrade {store}` adds it" in succeeds(
-        "inspect", store
-    )
-    assert "upgraded   1 of 1 segments\n" in succeeds("upgrade", store, "--sources-only")
-    assert "earlier  " in succeeds("inspect", store)
-    assert "upgraded   1 of 1 segments\n" in succeeds("upgrade", store)
-    assert "earlier  " not in succeeds("inspect", store)
-    assert "sound" in succeeds("verify", store)
 
 
 def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:

@@ -76,7 +76,6 @@ def test_every_verb_says_that_its_output_is_full(
         "replace": [shutil.copytree(store, tmp_path / "corrected"), more, *model],
         "remove": [store, "--origin", "own.tsv#3", "--dry-run"],
         "compact": [shutil.copytree(store, tmp_path / "compacted")],
-        "upgrade": [store, *model],
         "merge": [store, twin, "-o", tmp_path / "merged", "--no-index"],
         "split": [store, "--pairs", "10", "-o", tmp_path / "parts", "--no-index"],
         "shard-set": [store, twin, "-o", tmp_path / "set", *model],

@@ -17,13 +17,14 @@ from knnmt.datastore.prepared import texts_of
 from knnmt.datastore.segment import sentence_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
+from whole_segments import arrays_of_a_pass, arrays_of_sources
 
 VOCABULARY = 50
 _SENTENCE = 4  # tokens, and entries, of a sentence
 
 
 def made_store(path: Path, keys: Array, values: Sequence[int] | Array, segments: int = 3) -> Datastore:
-    """Entry i has keys[i] and values[i]; four make a sentence (`own#0`, ...). Optional arrays are there, counts not."""
+    """Entry i has keys[i] and values[i]; four make a sentence (`own#0`, ...). It has states of sources, no counts."""
     (path / "segments").mkdir(parents=True)
     sentences = -(-len(values) // _SENTENCE)
     records = []
@@ -38,10 +39,9 @@ def made_store(path: Path, keys: Array, values: Sequence[int] | Array, segments:
             "sentences": np.repeat(np.arange(len(group)), _SENTENCE)[: len(tokens)].astype(np.int32),
             "positions": np.tile(np.arange(_SENTENCE), len(group))[: len(tokens)].astype(np.int32),
             **sentence_arrays(*texts_of(pairs), targets),
-            "source_tokens": np.repeat(group, 2).astype(np.int32),
-            "source_offsets": np.arange(len(group) + 1) * 2,
+            **arrays_of_sources([pair.source for pair in pairs], [[number, number] for number in group.tolist()]),
             "source_states": np.repeat(group[:, None], 2, 0).repeat(7, 1).astype(keys.dtype),
-            "alignment": (np.arange(len(tokens)) % 2).astype(np.int32),
+            **arrays_of_a_pass(len(tokens)),
         }
         records.append(write_segment(path / "segments", f"{index:05d}-made.safetensors", arrays))
     Manifest(

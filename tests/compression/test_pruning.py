@@ -289,6 +289,3 @@ def test_what_cannot_be_left_out_is_refused(tiny: TransformerEngine, tmp_path: P
     with pytest.raises(SettingError, match="the model knows every entry"):
         prune_known(store, tmp_path / "new", plain_search(store))
     assert not (tmp_path / "new").exists()
-    del segment.arrays["first_choices"]
-    with pytest.raises(SettingError, match="knnmt upgrade"):
-        prune_known(store, tmp_path / "new", plain_search(store))

@@ -20,6 +20,7 @@ from knnmt.compression.pca import reduce
 from knnmt.datastore import verification
 from knnmt.datastore.arrays import Array, write_arrays
 from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.segment import REQUIRED
 from knnmt.datastore.settings import write_settings
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
@@ -178,17 +179,14 @@ def test_content_that_cannot_be_is_said_wherever_it_is_used(
     assert outcomes(store, translator)
 
 
-WITHOUT_POSTINGS = dict.fromkeys(("posting_tokens", "posting_offsets", "posting_sentences"))
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     [("source_tokens", at(2, -1)), ("source_tokens", at(2, 2**31 - 1)), ("source_offsets", WRAPPED_64)],
 )
-def test_postings_are_made_of_sound_tokens_only(
+def test_segments_are_chosen_by_sound_tokens_only(
     store: Path, translator: Translator, name: str, change: Callable[[Array], Array]
 ) -> None:
-    alter_arrays(store, **{name: change}, **WITHOUT_POSTINGS)
+    alter_arrays(store, **{name: change})
     with pytest.raises(DatastoreDamagedError, match=r"a source token is outside of every vocabulary|do not divide"):
         translator.translate(SENTENCES, datastore=store, segments=2, **SHORT)
     translator.memories.close(store)
@@ -261,20 +259,28 @@ def test_the_removed_sentences_are_looked_at_in_the_same_way(store: Path, transl
         assert outcomes(store, translator)
 
 
-def test_half_of_a_source_side_is_refused(tmp_path: Path, tiny: TransformerEngine) -> None:
+@pytest.mark.parametrize("absent", REQUIRED)
+def test_a_segment_without_one_of_its_arrays_is_refused(store: Path, absent: str) -> None:
+    alter_arrays(store, **{absent: None})
+    with pytest.raises(DatastoreDamagedError, match=f"arrays are missing: {absent}"):
+        Datastore.open(store)
+
+
+@pytest.mark.parametrize(("absent", "there"), [("contexts", "context_offsets"), ("context_offsets", "contexts")])
+def test_half_of_the_contexts_is_refused(store: Path, absent: str, there: str) -> None:
+    assert there in read_arrays(segment_file(store))
+    alter_arrays(store, **{absent: None})
+    with pytest.raises(DatastoreDamagedError, match=f"arrays are missing: {absent}"):
+        Datastore.open(store)
+
+
+def test_states_of_other_source_tokens_are_refused(tmp_path: Path, tiny: TransformerEngine) -> None:
     store = Datastore.build(tmp_path / "plain", some_pairs(3), tiny).path
     path = segment_file(store)
-    whole = read_arrays(path)
-    write_arrays(path, {**whole, "source_states": np.zeros((4, 32), np.float16)})
+    write_arrays(path, {**read_arrays(path), "source_states": np.zeros((4, 32), np.float16)})
     acknowledge(store, path)
     with pytest.raises(DatastoreDamagedError, match="do not have a state each"):
         Datastore.open(store)
-    for absent, with_it in (("first_choices", "log_probabilities"), ("source_offsets", "alignment")):
-        write_arrays(path, {name: array for name, array in whole.items() if name != absent})
-        acknowledge(store, path)
-        assert with_it in whole
-        with pytest.raises(DatastoreDamagedError, match=f"arrays are missing: {absent}"):
-            Datastore.open(store)
 
 
 def test_counts_below_one_are_said(store: Path, translator: Translator) -> None:

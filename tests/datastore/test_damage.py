@@ -16,7 +16,6 @@ from knnmt.datastore.arrays import Array, arrays_in, write_arrays
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, NotADatastoreError
-from knnmt.index.covering import SourceIndex
 
 GOLDEN = Path(__file__).parent / "golden-v1"
 
@@ -65,9 +64,9 @@ def one_byte_of_the_manifest(store: Path) -> None:
     path.write_text(path.read_text().replace('"dim": 32', '"dim": 33'))
 
 
-def a_newer_format(store: Path) -> None:
+def another_format(store: Path) -> None:
     path = store / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
 
 
 def a_missing_segment(store: Path) -> None:
@@ -88,9 +87,9 @@ DAMAGE: list[tuple[Callable[[Path], None], type[DatastoreError], str]] = [
     (broken_json, DatastoreDamagedError, "not valid JSON"),
     (one_byte_of_the_manifest, DatastoreDamagedError, "checksum does not fit"),
     (
-        a_newer_format,
+        another_format,
         DatastoreVersionError,
-        r"version 3 of the format; this knnmt reads versions 1 to 2.*version that reads it",
+        r"version 2 of the format; this knnmt reads version 3.*version that reads it",
     ),
     (a_missing_segment, DatastoreDamagedError, r"cannot be read: No such file.*Restore"),
     (a_cut_segment, DatastoreDamagedError, r"expected [\d,]+ bytes, found [\d,]+"),
@@ -172,33 +171,3 @@ def test_arrays_come_back_as_they_were_and_other_libraries_read_them(tmp_path: P
             assert found[name].ctypes.data % array.dtype.itemsize == 0
     with pytest.raises(ValueError, match="read-only"):
         mapped["b"][0] = 1
-
-
-def test_the_first_format_is_still_read() -> None:
-    """A store written by the version that introduced the format, kept as it was."""
-    store = Datastore.open(GOLDEN, verify=True)
-    assert store.manifest.generation == 3
-    assert store.manifest.dim == 32
-    assert [pair.origin for pair in store.pairs()] == ["own.tsv#0", "own.tsv#2", "own.tsv#3", "new.tmx#7"]
-    entry = store.entry(7)
-    assert (entry.pair.target, entry.position, entry.value) == ("line 1 yes", 0, 77)
-    assert entry.removed
-    np.testing.assert_allclose(
-        store.entry(0).key[:3].astype(float), [-0.395263671875, -1.01953125, 2.71484375], atol=1e-6
-    )
-
-
-def test_the_second_format_is_still_read() -> None:
-    """A store written by the version that gave every segment its source tokens, postings and scores, kept as it was."""
-    store = Datastore.open(GOLDEN.with_name("golden-v2"), verify=True)
-    assert [pair.origin for pair in store.pairs()] == ["own.tsv#0", "own.tsv#2", "own.tsv#3", "new.tmx#7"]
-    found = SourceIndex(store.segments).choose([store.segments[0].arrays["source_tokens"][:5].tolist()], 2)
-    assert found.sentences[0, 0] == 0
-    assert 1 not in found.sentences  # which was removed
-    assert [pair.context for pair in store.pairs()] == ["", "menu|Öffnen", "", ""]
-    first = store.segments[0].arrays
-    assert first["alignment"][:8].tolist() == [3, 3, 3, 3, 3, 3, 6, 3]
-    np.testing.assert_allclose(
-        first["log_probabilities"][:3].astype(float), [-5.4609375, -5.4453125, -7.9296875], atol=1e-6
-    )
-    assert int(first["first_choices"].sum()) == 1

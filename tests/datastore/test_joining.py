@@ -32,6 +32,7 @@ from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import KINDS
 from knnmt.index.saved import build_index, read_saved, save_index
 from knnmt.index.store_index import StoreIndex
+from whole_segments import arrays_of_sources
 
 FAST = BuildConfig(for_fast=True)
 
@@ -247,14 +248,16 @@ def test_what_differs_is_not_taken_for_the_same(tiny: TransformerEngine, tmp_pat
 
 
 def test_counts_of_pruned_entries_are_joined() -> None:
+    sides = [arrays_of_sources([text], [[1, 2]]) for text in ("eins", "zwei")]
     parts = [
         {"target_offsets": np.array([0, 2]), "sentences": np.zeros(2, np.int32), "counts": np.array([3, 1], np.int32)},
         {"target_offsets": np.array([0, 1]), "sentences": np.zeros(1, np.int32), "counts": np.array([2], np.int32)},
     ]
-    joined = join(parts)
+    joined = join([{**side, **part} for side, part in zip(sides, parts, strict=True)])
     assert joined["counts"].tolist() == [3, 1, 2]
     assert joined["sentences"].tolist() == [0, 0, 1]
     assert joined["target_offsets"].tolist() == [0, 2, 3]
+    assert joined["posting_sentences"].tolist() == [0, 1, 0, 1]
 
 
 # Kills ----------------------------------------------------------------------------------------------------------------

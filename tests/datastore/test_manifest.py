@@ -73,7 +73,7 @@ def test_a_change_reads_and_writes_the_lines_that_changed(tmp_path: Path) -> Non
     [
         (b'"entries": 52', b'"entries": 53', "its checksum does not fit"),
         (b'"entries": 52', b'"entries": 52.5', "its checksum does not fit"),
-        (b'"supplement": null}', b'"supplement": null}]', "not valid JSON"),
+        (b'"removed": null}', b'"removed": null}]', "not valid JSON"),
         (b'"sentences": 5,', b'"sentences": 5, "own": 1,', "its checksum does not fit"),
         (b'"dim": 8', b'"dim": 9', "its checksum does not fit"),
         (b'"checksum"', b'"segments": [], "checksum"', "its checksum does not fit"),

@@ -14,7 +14,6 @@ from datastore_pairs import some_pairs
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.postings import WORDS
 from knnmt.datastore.preparing import prepare
 from knnmt.datastore.segment import CONTEXTS, NOT_ALIGNED, SCORES
 from knnmt.datastore.store import Datastore, matching
@@ -90,36 +89,6 @@ def test_a_store_without_contexts_holds_no_arrays_of_them(tmp_path: Path, tiny: 
     store = Datastore.build(tmp_path / "s", some_pairs(3), tiny)
     assert not set(CONTEXTS) & store.segments[0].arrays.keys()
     assert {pair.context for pair in store.pairs()} == {""}
-
-
-def test_a_store_of_the_second_version_before_scores_opens_and_is_added_to(
-    tmp_path: Path, tiny: TransformerEngine
-) -> None:
-    path = Datastore.build(tmp_path / "s", some_pairs(6), tiny).path
-    alter_arrays(path, **dict.fromkeys((*SCORES, *WORDS, "alignment")))
-    store = Datastore.open(path, verify=True)
-    store.add(some_pairs(6, "live", 20), tiny)  # as many, but what it lacks is not made up
-    assert [set(SCORES) <= segment.arrays.keys() for segment in store.segments] == [False, True]
-    store.remove(matching(origin="live#21"))
-    store.remove(matching(origin="own.tsv#1"))
-    store.compact()
-    assert [set(SCORES) <= segment.arrays.keys() for segment in store.segments] == [False, True]
-    assert list(store.verify()) == []
-
-
-def test_alignment_that_fast_stores_of_earlier_versions_have_is_read_and_made_smaller(
-    tmp_path: Path, tiny: TransformerEngine
-) -> None:
-    store = Datastore.build(tmp_path / "s", some_pairs(6), tiny)
-    before = store.segments[0].arrays["alignment"].tolist()
-    alter_arrays(store.path, alignment=lambda array: array.astype(np.int32))
-    store = Datastore.open(store.path, verify=True)
-    assert store.segments[0].arrays["alignment"].dtype == np.int32
-    store.add(some_pairs(6, "live", 20), tiny)
-    (segment,) = store.segments
-    assert segment.arrays["alignment"].dtype == np.uint16
-    assert segment.arrays["alignment"][: len(before)].tolist() == before
-    require_all(store, tiny)
 
 
 def test_an_entry_may_be_aligned_with_nothing(tmp_path: Path, tiny: TransformerEngine) -> None:

@@ -144,12 +144,3 @@ def test_sources_are_found_as_the_store_changes(store: Datastore, tiny: Transfor
     store.compact()
     assert sources.pairs_of("Datei") == [newer]
     assert "Zwei." in sources
-
-
-def test_stores_of_earlier_versions_are_searched_too(tmp_path: Path) -> None:
-    old = Datastore.open(GOLDEN)
-    assert "source_hashes" not in old.segments[0].arrays
-    assert old.manifest.accelerators == "drop"
-    pair = next(iter(old.pairs()))
-    assert pair in HeldSources(old).pairs_of(f" {pair.source} ")
-    assert "etwas anderes" not in HeldSources(old)

@@ -88,14 +88,6 @@ def test_no_measured_store_that_loses_by_segment_has_the_choice() -> None:
     assert 4_000 < search_choice._FROM_SENTENCES <= 15_000  # docs/results/segments.md
 
 
-def test_a_store_without_source_tokens_has_no_choice(
-    tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", 1)
-    monkeypatch.setattr(search_choice, "has_source_tokens", lambda _store: False)
-    assert choose_search(tiny, opened, pass_over(tiny, opened, DEVELOPMENT)) is None
-
-
 @pytest.mark.parametrize("kind", ["whole", "pruned"])
 def test_held_out_sentences_find_the_nearest_of_their_segments_and_never_themselves(
     tiny: TransformerEngine, opened: OpenStore, tmp_path: Path, kind: str

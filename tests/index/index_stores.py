@@ -20,6 +20,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import MissingDependencyError
 from knnmt.index.base import Found
 from knnmt.index.faiss_index import load_faiss
+from whole_segments import arrays_of_a_pass, arrays_of_sources
 
 SENTENCE = 8  # entries
 
@@ -70,6 +71,8 @@ def _segment(path: Path, number: int, keys: Array) -> SegmentRecord:
         "sentences": sentences,
         "positions": entries % SENTENCE,
         **sentence_arrays(*texts_of(pairs), targets),
+        **arrays_of_sources([pair.source for pair in pairs], [[each, each] for each in range(len(pairs))]),
+        **arrays_of_a_pass(len(keys)),
     }
     return write_segment(path / SEGMENTS, f"{number:05d}-made.safetensors", arrays)
 

@@ -184,7 +184,7 @@ def test_examples_are_the_segments_that_cover_a_text(tiny: TransformerEngine, tm
     pairs = [*some_pairs(20), *some_pairs(20, start=500)]
     store = Datastore.build(tmp_path / "s", pairs[:20], tiny)
     store.add(pairs[20:], tiny)
-    opened = OpenStore(store, tokenizer=tiny.tokenizer)
+    opened = OpenStore(store)
     sources = [pairs[3].source, pairs[33].source]
     found = chosen_pairs(tiny, opened, sources, 3)
     assert [each[-1].source for each in found] == sources  # the best stands next to the text
@@ -213,7 +213,7 @@ def test_one_stands_beside_other_systems(
     assert "store:it.store|" in report.systems[3].run.signature
     assert "|llm:m|examples:5|" in report.systems[3].run.signature
     assert [len(body["messages"]) for _, _, body in stub.asked] == [2] * 4 + [4] * 4 + [12] * 4
-    opened, sources = OpenStore(store, tokenizer=tiny.tokenizer), [each.source for each in text]
+    opened, sources = OpenStore(store), [each.source for each in text]
     for first, count in ((0, 0), (4, 1), (8, 5)):
         for (_, _, body), chosen in zip(stub.asked[first:], chosen_pairs(tiny, opened, sources, count), strict=False):
             turns = [each["content"] for each in body["messages"][1:-1]]

@@ -57,8 +57,8 @@ def test_a_filter_by_alignment_keeps_the_entries_of_source_tokens_that_a_sentenc
     tiny: TransformerEngine, store: Datastore
 ) -> None:
     sources = tiny.tokenizer.encode_sources(TEXTS)
-    every = OpenStore(store, tokenizer=tiny.tokenizer).snapshot.segment_entries(sources, 6)
-    found = OpenStore(store, tokenizer=tiny.tokenizer, chooser=CHOOSERS["aligned"]).snapshot.segment_entries(sources, 6)
+    every = OpenStore(store).snapshot.segment_entries(sources, 6)
+    found = OpenStore(store, chooser=CHOOSERS["aligned"]).snapshot.segment_entries(sources, 6)
     aligned_with = []
     for segment in store.segments:
         for entry, sentence in enumerate(segment.arrays["sentences"].tolist()):

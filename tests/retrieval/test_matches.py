@@ -13,9 +13,9 @@ from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+import whole_segments
 from knnmt.corpus.match_tokens import tokens_of, word_hashes
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore import upgrading
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.prepared import texts_of
 from knnmt.datastore.segment import Segment, sentence_arrays
@@ -24,6 +24,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import MissingDependencyError, SettingError
 from knnmt.retrieval import matches
 from knnmt.retrieval.matches import Match, SourceMatcher, likeness
+from whole_segments import arrays_of_sources
 
 MANIFEST = Manifest("model", "", "", "de", "en", 4, 10, "float16", "float32")
 
@@ -32,9 +33,8 @@ def segment(number: int, sources: Sequence[str]) -> Segment:
     """A segment in memory that holds sentences and no entries."""
     pairs = [SegmentPair(source, f"target of {source}", f"{number}#{place}") for place, source in enumerate(sources)]
     record = SegmentRecord(StoredFile(f"{number}.safetensors", 0, "0" * 64), len(pairs), 0)
-    return Segment(
-        record, sentence_arrays(*texts_of(pairs), [[]] * len(pairs)), np.empty(0, np.int32), (), Path("nowhere"), 10
-    )
+    arrays = {**sentence_arrays(*texts_of(pairs), [[]] * len(pairs)), **arrays_of_sources(sources, [[1]] * len(pairs))}
+    return Segment(record, arrays, np.empty(0, np.int32), (), Path("nowhere"), 10)
 
 
 def memory(*sources: str) -> Datastore:
@@ -193,33 +193,14 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_no_text_of_a_store_is_read_but_of_what_may_win(
-    store: Datastore, tiny: TransformerEngine, tokenized: list[str], monkeypatch: pytest.MonkeyPatch
+    store: Datastore, tiny: TransformerEngine, tokenized: list[str]
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(upgrading, "word_hashes", None)  # the store says where words occur
-        matcher = SourceMatcher(store)
-        matcher.closest("nichts")
-        store.add([SegmentPair("Ganz neu", "brand new", "new#1")], tiny)
-        store.remove(matching(origin="own.tsv#2"))
-        matcher.closest("Ganz und gar")
-    assert tokenized == ["nichts", "Ganz und gar"]
-
-
-def test_texts_of_earlier_segments_are_read_once(tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def recording(text: str) -> list[int]:
-        read.append(text)
-        return word_hashes(text)
-
-    monkeypatch.setattr(upgrading, "word_hashes", recording)
-    store = memory("ja", "nein")
     matcher = SourceMatcher(store)
-    assert read == []
-    assert matcher.closest("nein") is not None
-    store._show(store.manifest, [*store.segments, segment(1, ["und"])], None)
-    assert matcher.closest("und") is not None
-    assert read == ["ja", "nein", "und"]
+    matcher.closest("nichts")
+    store.add([SegmentPair("Ganz neu", "brand new", "new#1")], tiny)
+    store.remove(matching(origin="own.tsv#2"))
+    matcher.closest("Ganz und gar")
+    assert tokenized == ["nichts", "Ganz und gar"]
 
 
 def test_segments_that_cannot_win_are_not_scored(tokenized: list[str]) -> None:
@@ -266,12 +247,9 @@ sentences = st.lists(words, max_size=7).map(" ".join)
 blocks = st.lists(sentences, max_size=8)
 
 
-def test_segments_that_were_joined_have_their_words(
-    tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segments_that_were_joined_have_their_words(tiny: TransformerEngine, tmp_path: Path) -> None:
     store = Datastore.build(tmp_path / "s", some_pairs(6), tiny)
     matcher = SourceMatcher(store)
-    monkeypatch.setattr(upgrading, "word_hashes", None)
     for number in range(100, 112):
         store.add([SegmentPair(f"Wort {number} kommt", f"word {number}", f"live#{number}")], tiny)
         store.remove(matching(origin=f"live#{number - 3}"))
@@ -298,7 +276,7 @@ def test_the_search_agrees_with_scoring_every_segment(
 ) -> None:
     """Also where words share hashes: the bound is then higher than it need be, and never too low."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (upgrading, matches):
+        for module in (whole_segments, matches):
             patch.setattr(module, "word_hashes", hashes)
         assert_agreement(data, rounds, at_least)
 

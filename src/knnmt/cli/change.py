@@ -1,4 +1,4 @@
-"""`knnmt add`, `replace`, `remove`, `compact` and `upgrade`: commands that change a datastore."""
+"""`knnmt add`, `replace`, `remove` and `compact`: commands that change a datastore."""
 
 from __future__ import annotations
 
@@ -184,46 +184,6 @@ def compact(store: StoreArgument) -> None:
         f"{sizes(opened.manifest.sentences, opened.manifest.entries)}, {counted(len(opened.segments), 'segment')}"
     )
     _follow(opened)
-
-
-def upgrade(
-    store: StoreArgument,
-    sources_only: Annotated[
-        bool, typer.Option("--sources-only", help="Add only what needs no model: source tokens and where they occur.")
-    ] = False,
-    model: ModelOfChanges = None,
-    device: Device = None,
-    threads: Threads = None,
-) -> None:
-    """Add what newer versions of knnmt keep in a datastore.
-
-    These are source tokens, word alignment and the model's scores.
-
-    The last two need a pass of the model over the text, which takes about as long as building. If interrupted, rerun
-    the command; it resumes. Keys, entry numbers and the index stay as they are.
-
-    Example:
-
-        knnmt upgrade projekt.store
-    """
-    from knnmt.datastore.store import Datastore
-    from knnmt.datastore.upgrading import lacking
-
-    opened = Datastore.open(store)
-    wanting = [segment for segment in opened.segments if lacking(segment, not sources_only)]
-    if not wanting:
-        typer.echo("the store already has all of it")
-        return
-    manifest = opened.manifest
-    languages = (manifest.source_language, manifest.target_language)
-    named = model or NamedByStore(manifest.model_name)
-    engine = load_quickly(named, device, threads, manifest.compute_dtype, *languages)
-    interrupted = ends_with(f"finished work is kept; {command('upgrade', store)} does the rest")
-    sentences = sum(segment.record.sentences for segment in wanting)
-    with interrupted, counter("upgrading", lambda: sentences, "sentences") as progress:
-        count = opened.upgrade(engine, not sources_only, progress)
-    typer.echo(f"upgraded   {count:,} of {len(opened.segments):,} segments")
-    _say_size(opened)
 
 
 def _open_to_change(

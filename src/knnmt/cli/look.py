@@ -21,7 +21,6 @@ from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.settings import SETTINGS, read_settings
-from knnmt.datastore.upgrading import lacking
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
@@ -180,9 +179,6 @@ def _show_summary(store: Datastore, limit: int) -> None:
         states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
         typer.echo(f"for fast    {tokens:,} source tokens, {in_words(states)} of their states, mapped")
-    if older := sum(bool(lacking(segment)) for segment in store.segments):
-        lack = f"{older:,} of {len(store.segments):,} segments lack data that newer versions write"
-        typer.echo(f"earlier     {lack}; {command('upgrade', store.path)} adds it")
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
     typer.echo(f"on disk     {in_words(size)} in {counted(len(manifest.files()), 'file')}")

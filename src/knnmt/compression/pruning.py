@@ -23,9 +23,8 @@ from knnmt.datastore.building import EntryProgress, no_progress
 from knnmt.datastore.manifest import SEGMENTS
 from knnmt.datastore.merging import ENTRY_ARRAYS, without_removed
 from knnmt.datastore.publication import publish_file
-from knnmt.datastore.segment import SCORES
 from knnmt.datastore.store import Datastore
-from knnmt.errors import SettingError, quoted
+from knnmt.errors import SettingError
 
 _BLOCK_ROWS = 1024
 _VISITED_TOGETHER = 1 << 16
@@ -64,7 +63,6 @@ def prune_known(
     model needs no help. No other entry stands for a removed one. Arguments as for `prune`.
     """
     check(k >= 1, f"k must be at least 1, got {k}")
-    require_scores(store)
     with making(store, output) as directory:
         stays = ~known(nearest(store, search, k, progress), _first_choices(store))
         if not stays.any():
@@ -83,7 +81,6 @@ def prune_surest(
     It is PLAC with probabilities instead of first choices: the smallest probability that the model gives to the tokens
     of an entry and of its k nearest neighbours decides. Other arguments as for `prune`.
     """
-    require_scores(store)
     with making(store, output) as directory:
         surest = least_sure(nearest(store, search, k, progress), _log_probabilities(store))
         stays = np.ones(len(surest), bool)
@@ -106,16 +103,6 @@ def known(neighbours: Array, right: Array) -> Array:
     """
     found: Array = right & (right[neighbours] | (neighbours < 0)).all(axis=1)
     return found
-
-
-def require_scores(store: Datastore) -> None:
-    """Refuse a store whose entries lack the model's own probabilities."""
-    if any(name not in segment.arrays for segment in store.segments for name in SCORES):
-        raise SettingError(
-            f"{store.path}: lacks the model's own probabilities of its entries, because an earlier version built "
-            f"it. Run "
-            f"`knnmt upgrade {quoted(store.path)}`"
-        )
 
 
 def _copy_projection(store: Datastore, directory: Path) -> None:

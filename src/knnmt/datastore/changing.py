@@ -62,7 +62,7 @@ def chosen_units(
     for place, segment in enumerate(segments):
         if isinstance(chosen, Holding) and not chosen.may_be_in(segment):
             continue
-        read = segment.units() if hashes is None else _units(segment, sentences_with(segment, hashes, accelerators))
+        read = segment.units() if hashes is None else _units(segment, sentences_with(segment, hashes))
         if units := [(sentence, pair) for sentence, pair in read if chosen(pair)]:
             yield place, units
 

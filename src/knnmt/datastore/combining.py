@@ -295,12 +295,8 @@ def _make(
 
 def _clear(directory: Path, names: Sequence[str]) -> None:
     """Remove files that a call with other stores left."""
-    kept = {each for name in names for each in (name, f"{name}.sha256", _supplement(name))}
+    kept = {each for name in names for each in (name, f"{name}.sha256")}
     clear_files(directory, _STORE_FILES, kept | {_PROJECTION})
-
-
-def _supplement(name: str) -> str:
-    return f"{name.partition('-')[0]}-supplement-g1.safetensors"
 
 
 def _pieces(segments: Sequence[Segment]) -> Iterator[_Piece]:
@@ -328,8 +324,7 @@ def _digest(piece: _Piece) -> str:
     """The digest of a segment's content, for its name."""
     digest = hashlib.sha256()
     for segment in piece:
-        supplement = segment.record.supplement
-        digest.update(f"{segment.record.stored.sha256} {supplement and supplement.sha256}".encode())
+        digest.update(segment.record.stored.sha256.encode())
         digest.update(len(segment.removed).to_bytes(8, "little"))
         digest.update(segment.removed.astype("<i4").tobytes())
     return digest.hexdigest()[:16]
@@ -339,13 +334,9 @@ def _write(directory: Path, name: str, piece: _Piece) -> SegmentRecord:
     """Put a segment into the new store, unless an earlier call did so."""
     first = piece[0]
     if len(piece) == 1 and not len(first.removed):
-        record, contents, origin = first.record, dict(first.files), first.path.parent
-        stored = _take_over(directory / name, record.stored, contents[record.stored], first.path)
-        supplement = None
-        if (more := record.supplement) is not None:
-            place = directory / _supplement(name)
-            supplement = _take_over(place, more, contents[more], origin / more.file)
-        return SegmentRecord(stored, record.sentences, record.entries, None, supplement)
+        record, (stored, content) = first.record, first.files[0]
+        taken = _take_over(directory / name, stored, content, first.path)
+        return SegmentRecord(taken, record.sentences, record.entries)
     gone = [len(segment.removed) for segment in piece]
     sentences = sum(segment.record.sentences for segment in piece) - sum(gone)
     entries = sum(int(np.count_nonzero(segment.live_entries())) for segment in piece)

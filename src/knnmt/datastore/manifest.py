@@ -21,8 +21,7 @@ from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
 
 FORMAT = "knnmt datastore"
-VERSION = 2
-READABLE = (1, 2)  # version 1 has no postings, and source tokens only if it was made for Fast kNN-MT
+VERSION = 3
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
 INDEXES = "indexes"  # where `knnmt.index` writes, beside the segments; not part of the store's state
@@ -68,16 +67,12 @@ class RemovedSentences:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """One immutable segment, and the sentences removed from it since.
-
-    supplement: a file with arrays that earlier versions did not write, if `knnmt upgrade` made them
-    """
+    """One immutable segment, and the sentences removed from it since."""
 
     stored: StoredFile
     sentences: int
     entries: int
     removed: RemovedSentences | None = None
-    supplement: StoredFile | None = None
 
     def __post_init__(self) -> None:
         gone = (self.removed.sentences, self.removed.entries) if self.removed else (0, 0)
@@ -148,20 +143,14 @@ class Manifest:
     def files(self) -> list[StoredFile]:
         """Every file of the store except the manifest."""
         removed = [segment.removed.stored for segment in self.segments if segment.removed]
-        supplements = [segment.supplement for segment in self.segments if segment.supplement]
         projection = [self.projection] if self.projection else []
-        return [segment.stored for segment in self.segments] + removed + supplements + projection
+        return [segment.stored for segment in self.segments] + removed + projection
 
     @property
     def content(self) -> str:
         """A digest of the store's content, independent of its name and place."""
         of_segments = [
-            (
-                each.stored.sha256,
-                each.removed.stored.sha256 if each.removed else "",
-                *((each.supplement.sha256,) if each.supplement else ()),
-            )
-            for each in self.segments
+            (each.stored.sha256, each.removed.stored.sha256 if each.removed else "") for each in self.segments
         ]
         projection = self.projection.sha256 if self.projection else ""
         return hashlib.sha256(json.dumps([of_segments, projection]).encode()).hexdigest()
@@ -287,10 +276,10 @@ def manifest_from(text: bytes, place: str | Path) -> Manifest:
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NotADatastoreError(f"{path}: expected the manifest of a datastore, found another kind of file.")
-    if content.get("version") not in READABLE:
+    if content.get("version") != VERSION:
         raise DatastoreVersionError(
-            f"{place}: written in version {shown(content.get('version'))} of the format; this knnmt reads versions "
-            f"{READABLE[0]} to {READABLE[-1]}. Use a knnmt version that reads it, or build the store again."
+            f"{place}: written in version {shown(content.get('version'))} of the format; this knnmt reads version "
+            f"{VERSION}. Use a knnmt version that reads it, or build the store again."
         )
     if content.pop("checksum", None) != (found or checksum(content)):
         raise DatastoreDamagedError(

@@ -16,8 +16,8 @@ from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
 # How each array is joined: as rows of entries or sentences, as rows of ragged arrays, or as offsets into these.
 ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "log_probabilities", "first_choices", "counts")
-# Some of the joined segments may lack these arrays: they are made again, or are empty.
-MAY_DIFFER = frozenset({"lines", *CONTEXTS, *POSTINGS})
+# Some of the joined segments may lack these arrays: they are empty there.
+MAY_DIFFER = frozenset({"lines", *CONTEXTS})
 _SENTENCE_ARRAYS = ("source_hashes", "lines")
 _RAGGED = {
     "target_offsets": ("target_tokens",),
@@ -81,10 +81,7 @@ def without_removed(segment: Segment) -> dict[str, Array]:
     if not len(segment.removed):
         return arrays
     sentences = segment.live_sentences()
-    left = chosen_arrays(arrays, sentences, segment.live_entries())
-    if "word_tokens" in arrays:
-        left |= words_of_chosen(arrays, sentences)
-    return left
+    return chosen_arrays(arrays, sentences, segment.live_entries()) | words_of_chosen(arrays, sentences)
 
 
 def chosen_arrays(arrays: dict[str, Array], sentences: Array, entries: Array) -> dict[str, Array]:
@@ -95,8 +92,7 @@ def chosen_arrays(arrays: dict[str, Array], sentences: Array, entries: Array) ->
         if offsets in arrays:
             left[offsets], rows = _choose(arrays[offsets], sentences)
             left |= {name: arrays[name][rows] for name in names if name in arrays}
-    if "source_tokens" in left:
-        left |= posting_arrays(left["source_tokens"], left["source_offsets"])
+    left |= posting_arrays(left["source_tokens"], left["source_offsets"])
     left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS if name in arrays}
     texts = (3 * sentences[:, None] + np.arange(3)).ravel()
     left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)
@@ -136,10 +132,7 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
             joined[name] = np.concatenate([[0], *moved]).astype(np.int64)
         else:
             joined[name] = np.concatenate([part[name] for part in parts])
-    if "alignment" in joined:
-        joined["alignment"] = joined["alignment"].astype(np.uint16)  # earlier versions wrote int32
-    if "source_tokens" in joined:
-        joined |= posting_arrays(joined["source_tokens"], joined["source_offsets"])
-    if "word_tokens" in parts[0]:
+    joined |= posting_arrays(joined["source_tokens"], joined["source_offsets"])
+    if "word_tokens" in parts[0]:  # sentences cut from a segment have none
         joined |= joined_words(parts, sentences[:-1].tolist())
     return joined

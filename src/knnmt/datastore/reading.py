@@ -235,9 +235,9 @@ class ReadableStore:
 
     def pairs_among(self, sources: Iterable[str]) -> Iterator[SegmentPair]:
         """The live sentences with one of these sources, and perhaps with a form of one; no others are read."""
-        hashes, accelerators = possible_hashes(sources), self.manifest.accelerators
+        hashes = possible_hashes(sources)
         for segment in self.segments:
-            for sentence in sentences_with(segment, hashes, accelerators).tolist():
+            for sentence in sentences_with(segment, hashes).tolist():
                 yield segment.pair(sentence)
 
     def units(self) -> Iterator[SegmentPair]:

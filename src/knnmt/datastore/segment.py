@@ -23,9 +23,6 @@ Stores made for Fast kNN-MT also have source_states (source tokens, the model's 
 of the keys. Pruned stores have counts int32 (entries,): how many entries each one stands for. If units have several
 lines: lines uint8 (sentences,), 1 for a sentence that is a line of the unit before it and no unit itself. If units
 have contexts: contexts uint8 (bytes,), UTF-8, and context_offsets int64 (sentences + 1,).
-
-Segments of earlier versions may lack source_hashes, source tokens and their postings, the alignment and the model's
-scores; if made for Fast kNN-MT, they have source tokens, and the alignment as int32. `knnmt upgrade` adds the rest.
 """
 
 from __future__ import annotations
@@ -49,11 +46,12 @@ SOURCE = ("source_tokens", "source_offsets")
 SCORES = ("log_probabilities", "first_choices")
 CONTEXTS = ("contexts", "context_offsets")
 NOT_ALIGNED = 0xFFFF
-# Groups of arrays that may be absent, each group as a whole, and the groups that each one needs.
-_GROUPS = {"states": ("source_states",), "alignment": ("alignment",), "source": SOURCE, "postings": POSTINGS}
-_GROUPS |= {"scores": SCORES, "contexts": CONTEXTS, "words": WORDS}
-_GROUPS |= {name: (name,) for name in ("counts", "lines", "source_hashes")}
-_NEEDS = {"states": ("alignment", "source"), "alignment": ("source",), "postings": ("source",)}
+REQUIRED = (
+    *("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets"),
+    *("source_hashes", *SOURCE, *POSTINGS, *WORDS, "alignment", *SCORES),
+)
+# Groups of arrays that a segment may have, each group as a whole.
+_OPTIONAL = (("source_states",), ("counts",), ("lines",), CONTEXTS)
 # Arrays of offsets, and the arrays that they divide.
 _DIVIDED = {
     "target_offsets": "target_tokens",
@@ -147,28 +145,20 @@ class Segment:
         path = directory / record.stored.file
         content = map_stored(directory, record.stored, guarded)
         found = arrays_in(content, path)
-        files = [(record.stored, content)]
-        if (more := record.supplement) is not None:
-            files.append((more, map_stored(directory, more, guarded)))
-            found = {**arrays_in(files[-1][1], directory / more.file), **found}
-        groups = {group for group, names in _GROUPS.items() if any(name in found for name in names)}
-        groups |= {"states"} if manifest.for_fast else set()
-        groups |= {needed for group in groups for needed in _NEEDS.get(group, ())}
-        absent = {name for group, names in _GROUPS.items() if group not in groups for name in names}
-        forms = {name: form for name, form in forms_of(record, manifest).items() if name not in absent}
-        if (aligned := found.get("alignment")) is not None and aligned.dtype == np.int32:
-            forms["alignment"] = ("int32", (record.entries,))  # as earlier versions wrote it
+        optional = {name for group in _OPTIONAL if not found.keys().isdisjoint(group) for name in group}
+        optional |= {"source_states"} if manifest.for_fast else set()
+        forms = {name: form for name, form in forms_of(record, manifest).items() if name in optional.union(REQUIRED)}
         require_arrays(path, found, forms)
         arrays = {name: found[name] for name in forms}
         require_rows(path, arrays)
         if record.removed is None:
-            return cls(record, arrays, np.empty(0, np.int32), tuple(files), path, manifest.vocabulary)
+            return cls(record, arrays, np.empty(0, np.int32), ((record.stored, content),), path, manifest.vocabulary)
         stored = record.removed.stored
         also = map_stored(directory, stored, guarded)
         removed = arrays_in(also, directory / stored.file)
         require_arrays(directory / stored.file, removed, {"removed": ("int32", (record.removed.sentences,))})
-        files.append((stored, also))
-        return cls(record, arrays, removed["removed"], tuple(files), path, manifest.vocabulary)
+        files = ((record.stored, content), (stored, also))
+        return cls(record, arrays, removed["removed"], files, path, manifest.vocabulary)
 
     def pair(self, sentence: int) -> SegmentPair:
         """The texts of a sentence."""
@@ -212,9 +202,7 @@ class Segment:
         return tokens
 
     def words(self) -> dict[str, Array]:
-        """The word postings, refused unless they name the segment's sentences and words ascend; empty if not stored."""
-        if "word_tokens" not in self.arrays:
-            return {}
+        """The word postings, refused unless they name the segment's sentences and words ascend."""
         found = {name: self.arrays[name] for name in WORDS}
         sentences, words = found["word_sentences"], found["word_tokens"]
         self.offsets("word_offsets")

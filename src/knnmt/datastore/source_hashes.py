@@ -24,15 +24,6 @@ def seen_source(pair: SegmentPair, accelerators: Accelerators) -> str:
     return for_model(pair, accelerators).source
 
 
-def hashes_of_sources(segment: Segment, accelerators: Accelerators) -> Array:
-    """(sentences,) int64, equal for sources that are forms of one another. Segments of earlier versions are read."""
-    hashes = segment.arrays.get("source_hashes")
-    if hashes is None:
-        pairs = map(segment.pair, range(segment.record.sentences))
-        hashes = np.array([sameness_hash(seen_source(pair, accelerators)) for pair in pairs], np.int64)
-    return hashes
-
-
 def possible_hashes(sources: Iterable[str]) -> Array:
     """The hashes that sentences with these sources may have: the model sees sources with or without accelerators."""
     found = set()
@@ -54,8 +45,8 @@ def places_of(hashes: Array, wanted: Array) -> Array:
     return np.flatnonzero(found)
 
 
-def sentences_with(segment: Segment, hashes: Array, accelerators: Accelerators) -> Array:
+def sentences_with(segment: Segment, hashes: Array) -> Array:
     """The live sentences of a segment whose sources have one of these hashes; ascending."""
-    found = places_of(hashes_of_sources(segment, accelerators), hashes)
+    found = places_of(segment.arrays["source_hashes"], hashes)
     left: Array = found[~np.isin(found, segment.removed)] if len(found) else found
     return left

@@ -17,7 +17,7 @@ from knnmt.corpus.sameness import final_mark, loose, plain, sameness_hash, witho
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import StoredFile
 from knnmt.datastore.segment import Segment
-from knnmt.datastore.source_hashes import hashes_of_sources, seen_source
+from knnmt.datastore.source_hashes import seen_source
 from knnmt.datastore.store import Datastore
 
 
@@ -99,10 +99,10 @@ class HeldSources:
         shown, known = self._shown
         segments = self._store.segments
         if segments is not shown:  # every change makes a new list
-            accelerators, ordered = self._store.manifest.accelerators, {}
-            for each in segments:
-                stored = each.record.stored
-                ordered[stored] = known.get(stored) or _Ordered.of(hashes_of_sources(each, accelerators))
+            ordered = {
+                each.record.stored: known.get(each.record.stored) or _Ordered.of(each.arrays["source_hashes"])
+                for each in segments
+            }
             self._shown = segments, ordered  # both in one step, for threads that share this object
             return segments, ordered
         return segments, known

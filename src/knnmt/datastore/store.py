@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -26,7 +26,6 @@ from knnmt.datastore.merging import merge_segments, without_removed
 from knnmt.datastore.origins import origin_test
 from knnmt.datastore.reading import ReadableStore, identity, opened
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
-from knnmt.datastore.upgrading import lacking, supplement, write_supplement
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreMismatchError, SettingError
 
@@ -136,35 +135,6 @@ class Datastore(ReadableStore):
             removed_sentences=before.sentences - before.live_sentences,
             removed_entries=before.entries - before.live_entries,
         )
-
-    def upgrade(self, engine: Engine[State], passes: bool = True, progress: EntryProgress = no_progress) -> int:
-        """Give segments of earlier versions the arrays of the current version; returns how many lacked something.
-
-        passes: also make arrays that need a forced pass over the text: the alignment and the model's scores
-        progress: is called with the sentences and entries of the segments that are done
-
-        Each segment is published when it is done. Readers and writers can work meanwhile, and an interrupted upgrade
-        continues with the next segment. Entry ids and the index stay valid.
-        """
-        self.require_engine(engine)
-        self.refresh()
-        upgraded = sentences = entries = 0
-        while (segment := next((each for each in self.segments if lacking(each, passes)), None)) is not None:
-            made = supplement(segment, engine, self.manifest, passes)
-            with self._writing():
-                before = self.manifest
-                places = [record.stored for record in before.segments]
-                if segment.record.stored in places:  # otherwise it was rewritten meanwhile
-                    place = places.index(segment.record.stored)
-                    directory, generation = self.path / SEGMENTS, before.generation + 1
-                    stored = write_supplement(directory, self.segments[place], made, generation)
-                    records = list(before.segments)
-                    records[place] = replace(records[place], supplement=stored)
-                    self._publish(before.changed(tuple(records)))
-            upgraded, sentences = upgraded + 1, sentences + segment.record.sentences
-            entries += segment.record.entries
-            progress(sentences, entries)
-        return upgraded
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

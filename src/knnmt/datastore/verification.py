@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def problems_of(
     for segment in segments:
         for stored, content in segment.files:
             yield from _altered(stored, content)
-        for problem in segment_problems(segment, manifest.vocabulary):
+        for problem in chain(segment_problems(segment, manifest.vocabulary), _word_problems(segment)):
             yield f"{segment.record.stored.file}: {problem}"
     if projection is not None:
         yield from _altered(projection.stored, projection.content)
@@ -31,10 +32,9 @@ def problems_of(
 
 
 def segment_problems(segment: Segment, vocabulary: int) -> Iterator[str]:
-    """The problems of the arrays of a segment. Their types and shapes were checked when it was opened."""
+    """The problems of the arrays of a segment, without its words. Types and shapes were checked when it was opened."""
     yield from _problems(segment, vocabulary)
-    if "source_tokens" in segment.arrays:
-        yield from _source_problems(segment)
+    yield from _source_problems(segment)
 
 
 def _altered(stored: StoredFile, content: Buffer) -> Iterator[str]:
@@ -61,18 +61,21 @@ def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
     lines = arrays.get("lines", np.zeros(1, np.uint8))
     if lines[:1].any() or (lines > 1).any():
         yield "the lines do not follow units"
-    if "log_probabilities" in arrays and not (arrays["log_probabilities"] <= 0).all():
+    if not (arrays["log_probabilities"] <= 0).all():
         yield "a log-probability is above 0, or not a number"
-    if (arrays.get("first_choices", lines[:0]) > 1).any():
+    if (arrays["first_choices"] > 1).any():
         yield "the first choices are not 0 or 1 each"
     yield from _context_problems(segment)
+    yield from _entry_problems(segment)
+    yield from _removal_problems(segment)
+    yield from _text_problems(arrays["texts"], arrays["text_offsets"], "text")
+
+
+def _word_problems(segment: Segment) -> Iterator[str]:
     try:
         segment.words()
     except DatastoreDamagedError:
         yield "the words are not in order, or have sentences that do not exist"
-    yield from _entry_problems(segment)
-    yield from _removal_problems(segment)
-    yield from _text_problems(arrays["texts"], arrays["text_offsets"], "text")
 
 
 def _all_finite(numbers: Array) -> bool:
@@ -133,16 +136,15 @@ def _source_problems(segment: Segment) -> Iterator[str]:
         yield "a source token is outside of every vocabulary"
         return
     expected = posting_arrays(arrays["source_tokens"], offsets)
-    if any(name in arrays and not np.array_equal(arrays[name], expected[name]) for name in POSTINGS):
+    if any(not np.array_equal(arrays[name], expected[name]) for name in POSTINGS):
         yield "the postings are not those of its source tokens"
     if not np.isfinite(arrays.get("source_states", np.zeros(1))).all():
         yield "source_states are not all finite numbers"
-    if "alignment" in arrays:
-        outside = (arrays["alignment"] < 0) | (arrays["alignment"] >= np.diff(offsets)[owner])
-        if "source_states" not in arrays:  # Fast kNN-MT needs a token for each entry
-            outside &= arrays["alignment"] != NOT_ALIGNED
-        if outside.any():
-            yield "an entry is aligned outside its source"
+    outside = arrays["alignment"] >= np.diff(offsets)[owner]
+    if "source_states" not in arrays:  # Fast kNN-MT needs a token for each entry
+        outside &= arrays["alignment"] != NOT_ALIGNED
+    if outside.any():
+        yield "an entry is aligned outside its source"
 
 
 def _removal_problems(segment: Segment) -> Iterator[str]:

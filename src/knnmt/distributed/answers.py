@@ -15,19 +15,16 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array, require_arrays
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.postings import POSTINGS
-from knnmt.datastore.segment import MAX_TOKENS, SOURCE, Segment, ascending, forms_of, require_rows
+from knnmt.datastore.postings import POSTINGS, WORDS
+from knnmt.datastore.segment import MAX_TOKENS, REQUIRED, SOURCE, Segment, ascending, forms_of, require_rows
 from knnmt.datastore.store import Datastore
 from knnmt.datastore.verification import segment_problems
 from knnmt.distributed.shards import Candidates, ShardState
 from knnmt.index.source_side import SourceStatistics
 
-# The arrays that shards must return: for candidates, and for decoding.
+# The arrays that shards must return: for candidates, and for decoding, which needs no words.
 _OF_SOURCES = (*SOURCE, *POSTINGS)
-_OF_SENTENCES = (
-    *("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets"),
-    *_OF_SOURCES,
-)
+_OF_SENTENCES = tuple(name for name in REQUIRED if name not in WORDS)
 _MOST = 1 << 48  # sentences, entries or tokens of a shard: the sums over all shards fit in 64 bits
 _LONGEST = 1e9  # a key
 _answers = count()
@@ -117,8 +114,6 @@ def _segment(given: Any, store: Datastore, number: int, needed: tuple[str, ...])
     )
     path = store.path / "shards" / name
     forms = forms_of(record, store.manifest)
-    if "alignment" in sound and sound["alignment"].dtype == np.int32:
-        forms["alignment"] = ("int32", (record.entries,))  # as written by earlier versions
     require_arrays(path, sound, {each: forms[each] for each in names})
     require_rows(path, arrays)
     return Segment(record, arrays, np.empty(0, np.int32), (), path, store.manifest.vocabulary)

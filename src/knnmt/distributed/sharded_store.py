@@ -28,7 +28,6 @@ from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.distributed.answers import answered_segments, is_candidates, is_lengths, is_state, usable
 from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
-from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import ClusterError, DatastoreMismatchError, KnnmtError, ShardWarning
 from knnmt.index.covering import MAX_POSTINGS, SourceIndex
 from knnmt.index.source_side import SourceStatistics
@@ -74,8 +73,8 @@ class _Shown:
 class FetchedStore(OpenStore):
     """A small store in memory with the answers of the shards for a batch."""
 
-    def __init__(self, store: Datastore, device: torch.device, tokenizer: Tokenizer | None) -> None:
-        super().__init__(store, device, exact=True, tokenizer=tokenizer)
+    def __init__(self, store: Datastore, device: torch.device) -> None:
+        super().__init__(store, device, exact=True)
 
 
 class ShardedStore(OpenStore):
@@ -90,11 +89,10 @@ class ShardedStore(OpenStore):
         store: Datastore,
         shards: Sequence[Shard],
         device: torch.device | str = "cpu",
-        tokenizer: Tokenizer | None = None,
         seconds: float = SECONDS,
     ) -> None:
         check(bool(shards), f"{store.path}: expected at least one shard, found none")
-        super().__init__(store, device, exact=True, tokenizer=tokenizer)
+        super().__init__(store, device, exact=True)
         self._shards, self._seconds = list(shards), seconds
         self._resting: dict[int, float] = {}
         self._shown = _Shown({}, SourceStatistics(0, np.empty(0, np.int64)), UNIT_SAME_DISTANCE)
@@ -259,7 +257,7 @@ class ShardedStore(OpenStore):
         """A store in memory from the answers of the shards, in their order."""
         ours = self.datastore
         manifest = replace(ours.manifest, segments=tuple(segment.record for segment in segments), for_fast=False)
-        return FetchedStore(Datastore(ours.path, manifest, segments, ours.projection), self.device, self._tokenizer)
+        return FetchedStore(Datastore(ours.path, manifest, segments, ours.projection), self.device)
 
     def _segments(
         self, shown: _Shown, parts: Mapping[int, Any], of_sentences: bool

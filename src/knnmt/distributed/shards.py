@@ -25,7 +25,6 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError
 from knnmt.index.covering import SourceIndex
 from knnmt.index.source_side import SourceStatistics
-from knnmt.retrieval.open_store import require_for_segments
 
 _STATES = 3  # states that can be asked about, because callers move on at different times
 _OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "context_offsets")
@@ -91,7 +90,6 @@ class OpenShard:
         store = self._store.pinned()
         name = store.manifest.content
         if name not in self._states:
-            require_for_segments(store)
             earlier = list(self._states.values())[-1].sources if self._states else None
             self._states[name] = _State(store, SourceIndex(store.segments, earlier))
             for segment in store.segments:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from knnmt.compression.pruning import require_scores
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import fitting_tokens, force_text
@@ -138,7 +137,6 @@ def collect_rows(
     store = opened.datastore
     if not store.manifest.live_entries:
         raise InputError(f"{store.path}: has no entries left to find neighbours among")
-    require_scores(store)
     forced = force_text(engine, pairs, progress)
     rows = len(forced.targets)
     states = torch.split(forced.representations, _ROWS)

@@ -144,7 +144,7 @@ def _with_sources(entries: Entries, live: Sequence[Array], sources: Sequence[byt
     """The live sentences, as segment and number, whose units have one of these sources, and perhaps some others."""
     hashes = possible_hashes(source.decode("utf-8", "replace") for source in sources)
     for number, (segment, mine) in enumerate(zip(entries.segments, live, strict=True)):
-        of_units = entries.source_hashes[number][segment.units_of(mine)]  # also of lines
+        of_units = segment.arrays["source_hashes"][segment.units_of(mine)]  # also of lines
         for sentence in mine[np.isin(of_units, hashes)].tolist():
             yield number, sentence
 

@@ -15,7 +15,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.fitting.development import Development, searched
 from knnmt.fitting.tuning import Tuned, tune
 from knnmt.index.progress import Progress, unheard
-from knnmt.retrieval.open_store import OpenStore, has_source_tokens
+from knnmt.retrieval.open_store import OpenStore
 
 COUNTS = (64, 128, 256, 512)  # numbers of segments to try
 MAX_LOST = 0.005  # nats per token
@@ -74,8 +74,7 @@ class SearchChoice:
 
 def counts_for(opened: OpenStore) -> list[int]:
     """How many segments are worth trying for a store; none if it is small."""
-    store = opened.datastore
-    return list(COUNTS) if store.manifest.live_sentences >= _FROM_SENTENCES and has_source_tokens(store) else []
+    return list(COUNTS) if opened.datastore.manifest.live_sentences >= _FROM_SENTENCES else []
 
 
 def choose_search(

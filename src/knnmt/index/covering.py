@@ -24,7 +24,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.segment import Segment
 from knnmt.index.repeats import Repeats
 from knnmt.index.same_sources import ranges
-from knnmt.index.source_side import SourceSide, SourceStatistics, Tokenized
+from knnmt.index.source_side import SourceSide, SourceStatistics
 from knnmt.native import library
 
 MAX_POSTINGS = 400  # postings read per chosen sentence; those of the rarest token are always read
@@ -122,10 +122,9 @@ class SourceIndex(SourceSide):
         self,
         segments: Sequence[Segment],
         earlier: SourceIndex | None = None,
-        tokenized: Tokenized | None = None,
         of_more: SourceStatistics | None = None,
     ) -> None:
-        super().__init__(segments, earlier, tokenized, of_more)
+        super().__init__(segments, earlier, of_more)
         self._compiled_parts = self._compile_parts(earlier)
 
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import takewhile
 
 import numpy as np
@@ -14,9 +14,8 @@ from torch import Tensor
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import same_beginning
-from knnmt.datastore.source_hashes import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.errors import DatastoreDamagedError
 from knnmt.index.repeats import Repeats, find_repeats, follow_repeats
 
 
@@ -39,18 +38,11 @@ class Entries:
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
         self._rows = RowsInPlace([segment.arrays["keys"] for segment in self.segments])
-        accelerators = store.manifest.accelerators
-        shared: list[Array] = [] if earlier is None else earlier.source_hashes[: earlier.segments_shared_with(self)]
-        new = [hashes_of_sources(segment, accelerators) for segment in self.segments[len(shared) :]]
-        self.source_hashes: list[Array] = [*shared, *new]
-        seen = partial(seen_source, accelerators=accelerators)
         self.said_again: Repeats | None
         if earlier is None:
-            self.said_again = find_repeats(self.segments, self.source_hashes, seen)
+            self.said_again = find_repeats(self.segments)
         else:
-            self.said_again = follow_repeats(
-                earlier.said_again, earlier.segments, self.segments, self.source_hashes, seen
-            )
+            self.said_again = follow_repeats(earlier.said_again, earlier.segments, self.segments)
         if earlier is not None and "values" in vars(earlier):  # they were needed before, and will be again
             self.values = self._values(earlier)
 
@@ -84,11 +76,6 @@ class Entries:
 
     @cached_property
     def _score_columns(self) -> RowsInPlace:
-        if any("log_probabilities" not in segment.arrays for segment in self.segments):
-            raise SettingError(
-                f"{self.path}: lacks the model's own probabilities of its entries, because an earlier version "
-                f"built it. `knnmt upgrade` adds them"
-            )
         return RowsInPlace([segment.arrays["log_probabilities"][:, None] for segment in self.segments])
 
     def log_probabilities_of(self, ids: Tensor) -> Tensor:

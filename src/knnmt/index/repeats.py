@@ -7,14 +7,12 @@ Only the first of them is searched, and it counts as often as the entry is repea
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.sameness import plain
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import removed_of, same_beginning
 from knnmt.datastore.segment import Segment
@@ -125,19 +123,13 @@ class Repeats:
         return (_CompiledRestated * 2)(*found)
 
 
-def find_repeats(
-    segments: Sequence[Segment], hashes: Sequence[Array], seen: Callable[[SegmentPair], str]
-) -> Repeats | None:
-    """Find the repeats in some segments; None if there are none.
-
-    hashes: (sentences,) of each segment, equal for equal sources; seen: the source of a pair as the model sees it
-    """
-    again = _again(segments, hashes)
+def find_repeats(segments: Sequence[Segment]) -> Repeats | None:
+    """Find the repeats in some segments; None if there are none."""
+    again = _again(segments)
     if not any(len(each) for each in again):
         return None
-    source_of = _sources(segments, seen)
     found = [
-        _texts_so_far(segment, mine, source_of, first)
+        _texts_so_far(segment, mine, first)
         for segment, mine, first in zip(segments, again, _first_entries(segments), strict=False)
         if len(mine)
     ]
@@ -149,8 +141,6 @@ def follow_repeats(
     earlier: Repeats | None,
     before: Sequence[Segment],
     segments: Sequence[Segment],
-    hashes: Sequence[Array],
-    seen: Callable[[SegmentPair], str],
 ) -> Repeats | None:
     """The repeats in some segments, updated from those of an earlier state. The result is that of `find_repeats`.
 
@@ -159,18 +149,17 @@ def follow_repeats(
     """
     shared = same_beginning(before, segments)
     came = sum(segment.record.sentences for segment in segments) - shared.sentences
-    if shared.segments < len(before) or came > _MAX_CAME or _by_tokens(before) != _by_tokens(segments):
-        return find_repeats(segments, hashes, seen)
+    if shared.segments < len(before) or came > _MAX_CAME:
+        return find_repeats(segments)
     first = np.cumsum([0, *(segment.record.sentences for segment in segments)])
     gone = np.setdiff1d(_removed(segments), _removed(before), assume_unique=True)
     changed = np.concatenate([gone, np.arange(shared.sentences, first[-1])])
-    touched = np.unique(_hashes_at(changed, hashes, first))
-    source_of = _sources(segments, seen)
+    touched = np.unique(_hashes_at(changed, segments, first))
     ids, live_ids, so_far = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-    for segment, mine, begin in zip(segments, hashes, _first_entries(segments), strict=False):
-        sentences = places_of(mine, touched)
+    for segment, begin in zip(segments, _first_entries(segments), strict=False):
+        sentences = places_of(segment.arrays["source_hashes"], touched)
         if len(sentences):
-            numbers, texts = _texts_so_far(segment, sentences, source_of, begin)
+            numbers, texts = _texts_so_far(segment, sentences, begin)
             live = ~np.isin(segment.arrays["sentences"][numbers - begin], segment.removed)
             ids.append(numbers)
             live_ids.append(numbers[live])
@@ -207,59 +196,37 @@ def _first_entries(segments: Sequence[Segment]) -> list[int]:
     return firsts
 
 
-_SourceOf = Callable[[Segment, Array], Array]
-
-
-def _by_tokens(segments: Sequence[Segment]) -> bool:
-    """Whether all segments hold their source tokens; segments of earlier versions lack them."""
-    return all("source_tokens" in segment.arrays for segment in segments)
-
-
-def _sources(segments: Sequence[Segment], seen: Callable[[SegmentPair], str]) -> _SourceOf:
-    """A function that returns a hash, (sentences,) uint64, of each source of a segment, at least for given sentences.
-
-    It hashes the tokens, which the model reads, or the text if not all segments have tokens.
-    """
-    if _by_tokens(segments):
-        return lambda segment, _: hashes_of(segment.source_tokens(), segment.offsets("source_offsets"))
-
-    def of_texts(segment: Segment, sentences: Array) -> Array:
-        sources = np.zeros(segment.record.sentences, np.int64)
-        for sentence in sentences.tolist():
-            sources[sentence] = hash(plain(seen(segment.pair(sentence))))
-        return sources.astype(np.uint64)
-
-    return of_texts
-
-
 def _removed(segments: Sequence[Segment]) -> Array:
     """The removed sentences, counted through the segments, ascending."""
     return np.sort(removed_of(segments, [segment.removed for segment in segments]).astype(np.int64))
 
 
-def _hashes_at(sentences: Array, hashes: Sequence[Array], first: Array) -> Array:
-    """The hashes of sentences that are counted through the segments."""
+def _hashes_at(sentences: Array, segments: Sequence[Segment], first: Array) -> Array:
+    """The hashes of the sources of sentences that are counted through the segments."""
     of_segment = np.searchsorted(first, sentences, side="right") - 1
-    parts = [hashes[each][sentences[of_segment == each] - first[each]] for each in np.unique(of_segment).tolist()]
+    parts = [
+        segments[each].arrays["source_hashes"][sentences[of_segment == each] - first[each]]
+        for each in np.unique(of_segment).tolist()
+    ]
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _again(segments: Sequence[Segment], hashes: Sequence[Array]) -> list[Array]:
+def _again(segments: Sequence[Segment]) -> list[Array]:
     """The sentences of each segment that are not removed and have the hash of another such sentence."""
     live = [segment.live_sentences() for segment in segments]
-    of_live = [mine[kept] for mine, kept in zip(hashes, live, strict=True)]
+    of_live = [segment.arrays["source_hashes"][kept] for segment, kept in zip(segments, live, strict=True)]
     ordered = np.sort(np.concatenate([np.empty(0, np.int64), *of_live]))
     several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     return [kept[np.isin(mine, several)] for mine, kept in zip(of_live, live, strict=True)]
 
 
-def _texts_so_far(segment: Segment, sentences: Array, source_of: _SourceOf, first: int) -> tuple[Array, Array]:
+def _texts_so_far(segment: Segment, sentences: Array, first: int) -> tuple[Array, Array]:
     """The entry ids of some sentences, and for each entry a hash of the source and the target up to its token.
 
     first: the id of the segment's first entry. The hashes are uint64 and hold within one process.
     """
     owners, positions, begins = segment.owners(), segment.arrays["positions"], segment.offsets("target_offsets")
-    sources = source_of(segment, sentences)
+    sources = hashes_of(segment.source_tokens(), segment.offsets("source_offsets"))
     chosen = np.zeros(segment.record.sentences, np.bool_)
     chosen[sentences] = True
     numbers = np.flatnonzero(chosen[owners])

@@ -6,7 +6,7 @@ sentence stands for all with the same source; the others are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -23,8 +23,6 @@ from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 _VOCABULARY_STEP = 4096  # vocabulary sizes are rounded up to such steps, so that a new token seldom changes them
 _MAX_NEWER_TOKENS = 1 << 20  # tokens that are sorted again at each addition; beyond it they join the lasting part
 _DAMAGED = "its postings name sentences that it does not have; `knnmt verify` lists all problems"
-
-Tokenized = Callable[[Segment], dict[str, Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,6 @@ class SourceSide:
     """A snapshot of the source side of a store. Threads may share it.
 
     earlier: the source side of an earlier state; parts that both have in common are not sorted again
-    tokenized: returns the source tokens and postings of a segment that lacks them
     of_more: the statistics of a larger store that the segments are a part of; by default their own
     """
 
@@ -111,13 +108,12 @@ class SourceSide:
         self,
         segments: Sequence[Segment],
         earlier: SourceSide | None = None,
-        tokenized: Tokenized | None = None,
         of_more: SourceStatistics | None = None,
     ) -> None:
         shared = 0 if earlier is None else earlier._in_common(segments)
         self._shared: int = shared  # number of first segments that an earlier state has, too
         self._segments = list(segments)
-        self._parts = self._parts_of(segments, earlier, shared, tokenized)
+        self._parts = self._parts_of(segments, earlier, shared)
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts[shared:]), default=0)
         needed = -(-(largest + 1) // _VOCABULARY_STEP) * _VOCABULARY_STEP
         known = (earlier._vocabulary if earlier else 0, len(of_more.postings) if of_more else 0)
@@ -146,14 +142,12 @@ class SourceSide:
         return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1] or _name(pair[0]) == _name(pair[1]), pairs))
 
     @staticmethod
-    def _parts_of(
-        segments: Sequence[Segment], earlier: SourceSide | None, shared: int, tokenized: Tokenized | None
-    ) -> list[dict[str, Array]]:
+    def _parts_of(segments: Sequence[Segment], earlier: SourceSide | None, shared: int) -> list[dict[str, Array]]:
         if earlier is None:
-            return [_sound_arrays(segment, tokenized) for segment in segments]
+            return [_sound_arrays(segment) for segment in segments]
         others = zip(map(_name, earlier._segments[shared:]), earlier._parts[shared:], strict=True)
         known = dict(others)
-        newer = [known.get(_name(segment)) or _sound_arrays(segment, tokenized) for segment in segments[shared:]]
+        newer = [known.get(_name(segment)) or _sound_arrays(segment) for segment in segments[shared:]]
         return [*earlier._parts[:shared], *newer]
 
     def _goes_on(self, earlier: SourceSide, shared: int) -> bool:
@@ -311,20 +305,18 @@ def _name(segment: Segment) -> SegmentRecord:
     return replace(segment.record, removed=None)
 
 
-def _sound_arrays(segment: Segment, tokenized: Tokenized | None) -> dict[str, Array]:
+def _sound_arrays(segment: Segment) -> dict[str, Array]:
     """A segment's source tokens and postings. Refuse numbers that would lead compiled code to other memory."""
-    if "source_tokens" not in segment.arrays and tokenized is not None:
-        made = tokenized(segment)
-        hashes = hashes_of(made["source_tokens"], made["source_offsets"])
-        return {**made, "sentences": segment.owners(), "hashes": hashes}
-    offsets = segment.offsets("source_offsets")
-    tokens = segment.source_tokens()
-    arrays = {"source_tokens": tokens, "source_offsets": offsets, "sentences": segment.owners()}
-    arrays["hashes"] = hashes_of(tokens, offsets)
-    if "posting_tokens" not in segment.arrays:
-        return {**arrays, **posting_arrays(tokens, offsets)}
-    tokens, postings = segment.arrays["posting_tokens"], segment.offsets("posting_offsets")
-    if (len(tokens) and not 0 <= tokens[0] <= tokens[-1] < MAX_TOKENS) or not ascending(tokens, each_once=True):
+    tokens, offsets = segment.source_tokens(), segment.offsets("source_offsets")
+    kinds, postings = segment.arrays["posting_tokens"], segment.offsets("posting_offsets")
+    if (len(kinds) and not 0 <= kinds[0] <= kinds[-1] < MAX_TOKENS) or not ascending(kinds, each_once=True):
         raise segment.damaged("its postings are not those of tokens in order")
-    sentences = segment.arrays["posting_sentences"]
-    return {**arrays, "posting_tokens": tokens, "posting_offsets": postings, "posting_sentences": sentences}
+    return {
+        "source_tokens": tokens,
+        "source_offsets": offsets,
+        "sentences": segment.owners(),
+        "hashes": hashes_of(tokens, offsets),
+        "posting_tokens": kinds,
+        "posting_offsets": postings,
+        "posting_sentences": segment.arrays["posting_sentences"],
+    }

@@ -36,7 +36,6 @@ from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import WORDS
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import Datastore
-from knnmt.datastore.upgrading import words_of
 from knnmt.errors import MissingDependencyError, SettingError
 
 
@@ -65,8 +64,7 @@ def likeness(one: str, other: str) -> float:
 class SourceMatcher:
     """Finds the closest source segment of a store in the store's present state.
 
-    The files of the store say where words occur. For segments of earlier versions, the texts are read when first
-    needed. It takes eight bytes of memory per sentence. Threads may share it.
+    The files of the store say where words occur. It takes eight bytes of memory per sentence. Threads may share it.
     """
 
     def __init__(self, store: Datastore) -> None:
@@ -105,9 +103,9 @@ class SourceMatcher:
 
     def _follow(self, segments: list[Segment]) -> None:
         """Add the content that the store shows now and did not show before."""
-        known, accelerators = self._parts, self._store.manifest.accelerators
+        known = self._parts
         self._parts = {
-            name: known.get(name) or _Words.of(words_of(segment, accelerators), segment.record.sentences)
+            name: known.get(name) or _Words.of(segment.words(), segment.record.sentences)
             for name, segment in ((replace(segment.record, removed=None), segment) for segment in segments)
         }
         self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])

@@ -20,8 +20,6 @@ from knnmt.datastore.lengths import TranslationLengths
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
-from knnmt.datastore.upgrading import source_side
-from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
 from knnmt.index.covering import Coverage, SourceIndex
@@ -75,7 +73,6 @@ class Snapshot:
     same_distance: keys up to about this Euclidean distance are of the very same state. If a state of the shipped model
         is computed in another batch or in eight bits, it moves by 0.0003 to 0.03 of its length
     earlier_sources: the source side of an earlier snapshot, much of which may be reused
-    tokenizer: the model's, for sources whose tokens the store does not have
     chooser: chooses segments
     left_out: what is missing of a store that is in several places, in words
     """
@@ -87,7 +84,6 @@ class Snapshot:
     projection: KeyProjection | None
     same_distance: float
     earlier_sources: SourceIndex | None = None
-    tokenizer: Tokenizer | None = None
     chooser: type[SourceIndex] = SourceIndex
     left_out: tuple[str, ...] = ()
 
@@ -174,14 +170,8 @@ class Snapshot:
 
     @cached_property
     def source_index(self) -> SourceIndex:
-        """The store's source side, for choosing segments. For segments of earlier versions it is made in memory."""
-        tokenizer, accelerators = self.tokenizer, self.datastore.manifest.accelerators
-        if tokenizer is None:
-            require_for_segments(self.datastore)
-            return self.chooser(self.datastore.segments, self.earlier_sources)
-        return self.chooser(
-            self.datastore.segments, self.earlier_sources, lambda segment: source_side(segment, tokenizer, accelerators)
-        )
+        """The store's source side, for choosing segments."""
+        return self.chooser(self.datastore.segments, self.earlier_sources)
 
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:
         """The entries of the segments that cover each source (token ids) best, and how much they cover.
@@ -246,7 +236,6 @@ class OpenStore:
     """A store ready to be searched with a model's decoder states. It shows one snapshot until `refresh`.
 
     choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is compared
-    tokenizer: the model's; without it, no segments can be chosen from a store of an earlier version
     chooser: chooses segments for a source
     snapshot: the present state. It is replaced as a whole, in one step: a thread that refreshes disturbs no other, and
         a batch keeps the snapshot that it began with.
@@ -258,11 +247,10 @@ class OpenStore:
         device: torch.device | str = "cpu",
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
-        tokenizer: Tokenizer | None = None,
         chooser: type[SourceIndex] = SourceIndex,
     ) -> None:
         self.datastore = store
-        self._tokenizer, self._chooser = tokenizer, chooser
+        self._chooser = chooser
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.lengths = TranslationLengths(store)
@@ -285,7 +273,6 @@ class OpenStore:
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
-            tokenizer=self._tokenizer,
             chooser=self._chooser,
         )
 
@@ -337,11 +324,6 @@ class OpenStore:
         return self.snapshot.same_distance
 
 
-def has_source_tokens(store: Datastore) -> bool:
-    """Whether all segments of a store have the tokens of their sources; segments of earlier versions lack them."""
-    return all("source_tokens" in segment.arrays for segment in store.segments)
-
-
 def usual_segments(store: Datastore) -> int | None:
     """In how many segments each sentence is searched if nothing was tuned; None for the whole store.
 
@@ -349,16 +331,7 @@ def usual_segments(store: Datastore) -> int | None:
     """
     if store.manifest.live_sentences < FROM_SENTENCES or (store.path / INDEXES / INDEX_RECORD).exists():
         return None
-    return DEFAULT_SEGMENTS if has_source_tokens(store) else None
-
-
-def require_for_segments(store: Datastore) -> None:
-    """Refuse a store whose segments lack the tokens of their sources, if these cannot be made."""
-    if not has_source_tokens(store):
-        raise SettingError(
-            f"{store.path}: retrieval by segment needs the tokens of the sources, which this store lacks. Run "
-            f"`knnmt upgrade {store.path}`, or search the whole store (--search whole)"
-        )
+    return DEFAULT_SEGMENTS
 
 
 def require_for_fast(store: Datastore) -> None:

@@ -243,10 +243,10 @@ class Memories:
             yield memory
 
     def _opened(self, store: Datastore) -> OpenStore:
-        device, tokenizer = self._engine.device, self._engine.tokenizer
+        device = self._engine.device
         if (found := ShardSet.read(store.path)) is not None:
-            return ShardedStore(store, found.opened(store.path), device, tokenizer, found.seconds)
-        return OpenStore(store, device, self._exact, choose_probes, tokenizer)
+            return ShardedStore(store, found.opened(store.path), device, found.seconds)
+        return OpenStore(store, device, self._exact, choose_probes)
 
     def holds(self, datastore: Store) -> bool:
         """Whether a store is open."""

@@ -132,7 +132,7 @@ class DomainSteps:
         store = Datastore.open(path, self._engine)
         device, exact = self._engine.device, self.stores.is_exact(block)
         on_gpu = device.type != "cpu"
-        opened = OpenStore(store, device, exact or on_gpu, choose_probes, self._engine.tokenizer, chooser)
+        opened = OpenStore(store, device, exact or on_gpu, choose_probes, chooser)
         if on_gpu and not exact:
             index = StoreIndex(store).snapshot
             assert index.approximate is not None, "the index comes before"  # noqa: S101

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from knnmt.compression.pruning import require_scores
 from knnmt.config import MAX_SEGMENTS, RetrievalConfig, check
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError, quoted
@@ -143,8 +142,6 @@ class TrainedCombiner:
             network.require_sound(record.temperature)
         except (*UNREADABLE, SettingError) as error:
             raise file.unreadable(error) from error
-        if network.sees_scores:
-            require_scores(store)
         return cls(network.to(device), record)
 
 
