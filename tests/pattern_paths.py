@@ -266,18 +266,18 @@ def repeated_words(pattern: re.Pattern[Any], searched: bool) -> list[str]:
     """
     tree = parser.parse(pattern.pattern, pattern.flags)
     automata = (
-        Automaton(each, tree.state, pattern.flags, isinstance(pattern.pattern, bytes)) for each in _alternatives(tree)
+        Automaton(each, tree.state, pattern.flags, isinstance(pattern.pattern, bytes)) for each in alternatives(tree)
     )
     return sorted({word for each in automata for word in _repeated_words(each, searched)}, key=len)
 
 
-def _alternatives(nodes: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def alternatives(nodes: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """The alternatives of a whole pattern; no text is read in part by one and in part by another."""
     if len(nodes) == 1 and nodes[0][0] is sre.BRANCH:
         for each in nodes[0][1][1]:
-            yield from _alternatives(each)
+            yield from alternatives(each)
     elif len(nodes) == 1 and nodes[0][0] is sre.SUBPATTERN and not (nodes[0][1][1] or nodes[0][1][2]):
-        yield from _alternatives(nodes[0][1][3])
+        yield from alternatives(nodes[0][1][3])
     else:
         yield nodes
 

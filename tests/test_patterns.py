@@ -27,14 +27,14 @@ _EXAMPLES: dict[str, list[re.Pattern[Any]]] = {
 """What functions make whose patterns cannot be read from the source."""
 
 
-def _of_the_package() -> list[PackagePattern]:
+def of_the_package() -> list[PackagePattern]:
     made = [each for each in made_in_functions() if isinstance(each, PackagePattern)]
     examples = (PackagePattern(place, each, True) for place, found in _EXAMPLES.items() for each in found)
     return list(dict.fromkeys((*compiled(), *made, *examples)))
 
 
 def test_every_pattern_is_linear() -> None:
-    refused = {each: words for each in _of_the_package() if (words := repeated_words(each.pattern, each.searched))}
+    refused = {each: words for each in of_the_package() if (words := repeated_words(each.pattern, each.searched))}
     assert not refused, "\n".join(
         f"{each.place} reads {words[0]!r}, repeated, in more ways than one: {each.pattern.pattern!r}. "
         "See docs/contributing.md, Patterns."

@@ -22,6 +22,7 @@ from knnmt.documents.subtitles import Subtitles
 from knnmt.documents.translating import to_translate
 from knnmt.documents.yaml_strings import YamlStrings
 from knnmt.errors import InputError, MalformedDocumentError, MissingDependencyError
+from knnmt.protection.marked import Code
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
@@ -154,6 +155,45 @@ def test_a_page_of_beginnings_is_read_once(text: str) -> None:
 def test_addresses_and_identifiers_are_not_translated(text: str, translated: bool) -> None:
     document = PoDocument(f'msgid "{text}"\nmsgstr ""\n'.encode(), "x.po")
     assert bool(to_translate(document)) == translated
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"LONG": ["a", "b"]}'),
+        ("a.yml", "? LONG\n: [a, b]"),
+        ("strings.xml", '<resources><string-array name="LONG"><item>a</item></string-array></resources>'),
+        ("a.ts", "<TS><context><name>LONG</name><message><source>a</source></message></context></TS>"),
+        (
+            "a.xlf",
+            '<xliff version="1.2"><file original="LONG"><body><trans-unit id="LONG"><source>a</source>'
+            '<seg-source><mrk mtype="seg" mid="LONG">a</mrk></seg-source></trans-unit></body></file><file/></xliff>',
+        ),
+        (
+            "b.xlf",
+            '<xliff version="2.0"><file id="LONG"><unit id="LONG"><segment id="LONG"><source>a</source></segment>'
+            "<segment><source>b</source></segment></unit></file><file/></xliff>",
+        ),
+    ],
+)
+def test_what_many_units_share_is_not_repeated_in_each(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text.replace("LONG", "x" * 100_000))
+    ids = [unit.id for unit in open_document(tmp_path / name).units]
+    assert ids
+    assert max(map(len, ids)) < 2_000
+
+
+def test_a_run_of_breaks_with_a_long_format_stays_as_it_is() -> None:
+    def document(breaks: int, size: int) -> Docx:
+        run = f'<w:r><w:rPr><w:sz w:val="{"1" * size}"/></w:rPr><w:t>Ja</w:t>{"<w:br/>" * breaks}</w:r>'
+        return Docx(archive(**{"word/document.xml": f"<w:p {W}>{run}<w:r><w:t>Nein</w:t></w:r></w:p>".encode()}), "a")
+
+    (whole,) = document(3, 10).units
+    assert "Ja" in whole.source
+    (left,) = document(1_000, 5_000).units
+    assert sum(len(part.raw) for part in left.source if isinstance(part, Code)) < 20_000
+    with pytest.raises(MalformedDocumentError, match="properties of a run in at most 10,000 characters"):
+        document(1, 20_000)
 
 
 def test_cues_and_notes_that_do_not_end_are_read_once() -> None:

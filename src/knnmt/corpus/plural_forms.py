@@ -10,6 +10,7 @@ import gettext
 import re
 from collections.abc import Sequence
 
+_MAX_FORMS = 20  # of a message; languages have at most six
 _RULE = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=([^;]+)")
 
 
@@ -34,10 +35,14 @@ def form_count(rule: str) -> int:
 
 
 def form_contexts(context: str, sources: Sequence[str], names: Sequence[str] = ()) -> list[str]:
-    """The context of each form of a message that is used in `context`. It names the form if sources are the same.
+    """The context of each form of a message that is used in `context`.
+
+    It names the form if sources are the same, unless there are more forms than any language has.
 
     sources: of each form; names: names of the forms, by default their numbers
     """
+    if len(sources) > _MAX_FORMS:
+        return [context] * len(sources)
     names = names or [f"form {number} of {len(sources)}" for number in range(1, len(sources) + 1)]
     return [
         "\n".join(filter(None, (context, name))) if sources.count(source) > 1 else context

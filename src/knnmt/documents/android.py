@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
-from knnmt.documents.document import Replacing, Unit
+from knnmt.documents.document import Replacing, Unit, short_id
 from knnmt.documents.elements import Kind, joined, marked_text, plain
 from knnmt.documents.markup import Element, escaped, parse, with_attributes, xml_content
 from knnmt.documents.plural_categories import CATEGORIES, plural_categories
@@ -61,7 +61,7 @@ class AndroidStrings(Replacing):
 
     def _found(self, content: Content, root: Element, needed: Sequence[str] | None) -> Iterator[_Found]:
         for element in root.children:
-            name = element.attributes.get("name", "")
+            name = short_id(element.attributes.get("name", ""))
             translatable = element.attributes.get("translatable") != "false"
             if element.local == "string":
                 yield self._unit(content, element, name, translatable)

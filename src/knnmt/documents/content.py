@@ -79,6 +79,16 @@ class Content:
         self._counted = place, number
         return number
 
+    def indent(self, place: int) -> str | None:
+        """The white space between the beginning of a line and a place in it; None if there is more, or no line before.
+
+        Only that white space is read: a file may be one long line.
+        """
+        start = place
+        while start and self.text[start - 1] != "\n" and self.text[start - 1].isspace():
+            start -= 1
+        return self.text[start:place] if start and self.text[start - 1] == "\n" else None
+
     def can_hold(self, text: str) -> bool:
         """Whether the encoding has these characters."""
         try:

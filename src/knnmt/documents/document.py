@@ -18,6 +18,8 @@ from knnmt.documents.content import Content, Edit
 from knnmt.documents.provenance import NOTHING_KNOWN, Provenances
 from knnmt.protection.marked import Marked
 
+_ID_CHARACTERS = 200  # at the beginning and at the end of an id
+
 
 class State(Enum):
     """The state of a unit."""
@@ -130,6 +132,11 @@ class Replacing(TextDocument):
 
     def edits(self, targets: Mapping[str, str], _provenances: Provenances, /) -> Iterable[Edit]:
         return (Edit(*self.places[name], text) for name, text in targets.items())
+
+
+def short_id(name: str) -> str:
+    """A unit's id, or the part of it that many units share, without its middle if it is very long."""
+    return name if len(name) <= 2 * _ID_CHARACTERS else f"{name[:_ID_CHARACTERS]}…{name[-_ID_CHARACTERS:]}"
 
 
 def _distinct(units: Iterable[Unit]) -> Iterable[Unit]:

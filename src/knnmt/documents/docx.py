@@ -21,6 +21,8 @@ from knnmt.protection.marked import Code, Marked, Role
 _MAX_MEMBERS = 10_000
 _MAX_BYTES = 1 << 28  # of all members together, unpacked
 _MAX_TEXT_BYTES = 1 << 26
+_MAX_FORMAT = 10_000  # characters of the properties of a run
+_MOST_REPEATED = 20  # times the length of a run that its properties may take, written with each of its parts
 _TEXTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 _AROUND = ("w:hyperlink", "w:ins", "w:smartTag")  # elements that hold runs of the same sentence
@@ -203,7 +205,7 @@ class _Parts:
         if is_marked:
             yield Code(properties or f"{_FORMAT}/>", Role.OPENING, pair), runs[0].start, runs[0].end
         for run in runs:
-            if _words(self._content, run):
+            if _words(self._content, run) and not _is_repetitive(run, properties):
                 yield from ((part, run.start, run.end) for part in self._held(run, properties))
             else:
                 yield Code(self._content.text[run.start : run.end]), run.start, run.end
@@ -217,6 +219,11 @@ class _Parts:
                 yield "".join(piece.text for piece in pieces(self._content.text[held.inside : held.inside_end]))
             elif held.name not in ("w:rPr", *_NOISE):
                 yield Code(f"<w:r>{properties}{self._content.text[held.start : held.end]}</w:r>")
+
+
+def _is_repetitive(run: Element, properties: str) -> bool:
+    """Whether a run that is divided would become far longer. It is left as it is."""
+    return len(properties) * len(run.children) > _MOST_REPEATED * (run.end - run.start)
 
 
 def _begins_field(run: Element) -> bool:
@@ -237,6 +244,12 @@ def _field_end(elements: list[Element], start: int) -> int:
 
 def _properties(content: Content, run: Element) -> str:
     found = run.child("rPr")
+    if found is not None and found.end - found.start > _MAX_FORMAT:
+        line = content.line_number(found.start)
+        raise MalformedDocumentError(
+            f"{content.name}, line {line}: expected properties of a run in at most {_MAX_FORMAT:,} characters, found "
+            f"{found.end - found.start:,}"
+        )
     properties = _UNSEEN.sub("", content.text[found.start : found.end]) if found is not None else ""
     return "" if _EMPTY.fullmatch(properties) else properties
 

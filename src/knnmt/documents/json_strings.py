@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from knnmt.documents.content import Content
-from knnmt.documents.document import Replacing, Unit
+from knnmt.documents.document import Replacing, Unit, short_id
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Marked, written
 
@@ -49,7 +49,7 @@ def _found(content: Content, whole: Any) -> Iterator[tuple[Unit, tuple[int, int]
             continue
         if any(isinstance(key, str) and key.startswith("@") for key in path):
             continue
-        name = ".".join(map(str, path))
+        name = short_id(".".join(map(str, path)))
         yield Unit(name, (text,) if text else ()), place
 
 
@@ -64,7 +64,7 @@ def _strings(content: Content) -> Iterator[tuple[_Path, str, tuple[int, int]]]:
         if mark == '"':
             string, place = _DECODER.raw_decode(text, start)
             if expects_key:
-                path[-1], expects_key = string, False
+                path[-1], expects_key = short_id(string), False
                 continue
             yield tuple(path), string, (start, place)
         elif mark in "{[":

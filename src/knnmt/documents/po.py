@@ -36,8 +36,14 @@ class _String:
 
     start: int
     end: int
-    text: str
+    lines: list[str]
     before: str = ""
+
+    @property
+    def text(self) -> str:
+        if len(self.lines) > 1:
+            self.lines = ["".join(self.lines)]
+        return self.lines[0]
 
 
 @dataclass(slots=True)
@@ -168,7 +174,7 @@ def _entries(content: Content) -> Iterator[_Entry]:
             current = None
             _take_comment(entry, text, start, place)
         elif keyword:
-            current = _String(start + keyword.start(3), start + len(text), _unescaped(keyword[3]))
+            current = _String(start + keyword.start(3), start + len(text), [_unescaped(keyword[3])])
             if keyword[1] in entry.strings:
                 raise MalformedDocumentError(
                     f"{content.name}, line {number}: expected each keyword of an entry once, found {keyword[1]} twice"
@@ -178,7 +184,7 @@ def _entries(content: Content) -> Iterator[_Entry]:
             entry.before = start if entry.before < 0 else entry.before
         elif current is not None and _STRING.fullmatch(text):
             current.end = start + len(text)
-            current.text += _unescaped(text)
+            current.lines.append(_unescaped(text))
         elif text:
             raise MalformedDocumentError(
                 f"{content.name}, line {number}: expected a comment or a quoted string after msgid or msgstr, found "
@@ -241,7 +247,7 @@ def _add_forms(entry: _Entry, forms: int) -> None:
     for form in range(forms):
         keyword = f"msgstr[{form}]"
         if keyword not in entry.strings:
-            entry.strings[keyword] = _String(end, end, "", f"\n{keyword} ")
+            entry.strings[keyword] = _String(end, end, [""], f"\n{keyword} ")
 
 
 def _source(entry: _Entry, keyword: str, singular: int | None) -> str:

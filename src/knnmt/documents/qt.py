@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
-from knnmt.documents.document import State, TextDocument, Unit
+from knnmt.documents.document import State, TextDocument, Unit, short_id
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
 from knnmt.documents.markup import Element, escaped, marked_start, parse, with_content, xml_content
 from knnmt.documents.provenance import REMARK, Provenances
@@ -81,10 +81,10 @@ def _found(content: Content, root: Element) -> Iterator[_Found]:
     most = max((len(list(each.each("numerusform"))) for each in root.walk() if each.local == "translation"), default=0)
     for context in root.each("context"):
         title = context.child("name")
-        group = plain(marked_text(content, title, _rule)) if title is not None else ""
+        group = short_id(plain(marked_text(content, title, _rule))) if title is not None else ""
         for number, message in enumerate(context.each("message"), 1):
             source, translation = message.child("source"), message.child("translation")
-            name = message.attributes.get("id") or f"{group}/{number}"
+            name = short_id(message.attributes.get("id") or f"{group}/{number}")
             if source is None:
                 continue
             is_numeric = message.attributes.get("numerus") == "yes"
@@ -121,6 +121,5 @@ def _rule(_element: Element) -> tuple[Kind, str | None]:
 
 
 def _indent(content: Content, element: Element) -> str:
-    line = content.text.rfind("\n", 0, element.start) + 1
-    before = content.text[line : element.start]
-    return content.line_end + before if line and not before.strip() else ""
+    indent = content.indent(element.start)
+    return "" if indent is None else content.line_end + indent

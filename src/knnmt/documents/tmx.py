@@ -63,9 +63,8 @@ class Tmx(TextDocument):
                 continue
             if self._target is None:
                 raise SettingError(f"{self.content.name}: does not state the target language. Give --target-lang")
-            line = self.content.text.rfind("\n", 0, source.start) + 1
-            indent = self.content.text[line : source.start]
-            between = self.content.line_end + indent if line and not indent.strip() else ""
+            indent = self.content.indent(source.start)
+            between = "" if indent is None else self.content.line_end + indent
             variant = f'<tuv xml:lang="{self._target}" creationtool="{MACHINE_TOOL}">{note}<seg>{text}</seg></tuv>'
             yield Edit(last.end, last.end, between + variant)
 

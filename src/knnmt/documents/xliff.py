@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from knnmt.corpus.xliff_segments import MACHINE_SUBSTATE, PLACES
 from knnmt.documents.content import Content, Edit
-from knnmt.documents.document import Document, State, TextDocument, Unit
+from knnmt.documents.document import Document, State, TextDocument, Unit, short_id
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
 from knnmt.documents.markup import Element, marked_start, parse, with_content, xml_content
 from knnmt.documents.provenance import Provenance, Provenances
@@ -38,13 +38,18 @@ def open_xliff(data: bytes, name: str) -> Document:
 
 @dataclass(slots=True)
 class _TransUnit:
-    """A <trans-unit> with its parts. segments: the marks in seg-source by their mid; empty without segments"""
+    """A <trans-unit> with its parts.
+
+    segments, targets: the marks in seg-source and in the target by their mid; empty without segments
+    """
 
     element: Element
     source: Element
     target: Element | None
+    context: str
     segmented: Element | None = None
     segments: dict[str, Element] = field(default_factory=dict)
+    targets: dict[str, Element] = field(default_factory=dict)
     definitions: dict[str, Element] = field(default_factory=dict)
     units: dict[str | None, str] = field(default_factory=dict)
 
@@ -76,9 +81,11 @@ class Xliff1(TextDocument):
             if source is None:
                 line = content.line_number(element.start)
                 raise MalformedDocumentError(f"{content.name}, line {line}: expected a <source>, found none")
-            whole = _TransUnit(element, source, element.child("target"), element.child("seg-source"))
-            if whole.segmented is not None and not _is_unsegmented(content, whole.target):
+            target, context = element.child("target"), _context(content, element)
+            whole = _TransUnit(element, source, target, context, element.child("seg-source"))
+            if whole.segmented is not None and not _is_unsegmented(content, target):
                 whole.segments = _marks(whole.segmented)
+                whole.targets = _marks(target) if target is not None else {}
             whole.definitions = {
                 each.attributes.get("id", ""): each for each in element.walk() if each.name == "sdl:seg"
             }
@@ -106,7 +113,7 @@ class Xliff1(TextDocument):
         with_remarks: bool,
     ) -> Iterator[Edit]:
         content, target = self.content, whole.target
-        marks = _marks(target) if target is not None else {}
+        marks = whole.targets
         status = {"state": "needs-review-translation", "state_qualifier": _qualifier(about.values())}
         of_a_tool = bool(whole.definitions) or "mq:status" in whole.element.attributes
         after = ""
@@ -164,8 +171,8 @@ def _unit_1(content: Content, whole: _TransUnit, segment: str | None, name: str)
     target = whole.target
     if segment is not None:
         source = whole.segments[segment]
-        target = _marks(target).get(segment) if target is not None else None
-        name = f"{name}/{segment}"
+        target = whole.targets.get(segment)
+        name = f"{name}/{short_id(segment)}"
     original = marked_text(content, source, _rule_1)
     translation = marked_text(content, target, _rule_1) if target is not None else None
     return Unit(
@@ -173,7 +180,7 @@ def _unit_1(content: Content, whole: _TransUnit, segment: str | None, name: str)
         original,
         translation or None,
         _state_1(whole, segment, original, plain(translation)),
-        _context(content, whole.element),
+        whole.context,
         _is_translatable(whole.element) and not _is_locked(whole, segment),
     )
 
@@ -204,8 +211,7 @@ def _is_locked(whole: _TransUnit, segment: str | None) -> bool:
 def _built(content: Content, whole: _TransUnit, given: Mapping[str | None, str]) -> str:
     """A target like seg-source, with the given segments, those of the old target, and the others empty."""
     assert whole.segmented is not None  # noqa: S101 - there are segments
-    old = _marks(whole.target) if whole.target is not None else {}
-    edits = []
+    old, edits = whole.targets, []
     for name, mark in whole.segments.items():
         before = content.text[old[name].inside : old[name].inside_end] if name in old else ""
         edits.append((mark.inside, mark.inside_end, given.get(name, before)))
@@ -257,12 +263,12 @@ class Xliff2(TextDocument):
         for element in root.walk():
             if element.local != "unit":
                 continue
-            segments = list(element.each("segment"))
+            segments, context = list(element.each("segment")), _context(content, element)
             for number, segment in enumerate(segments, 1):
                 name = _name(element, element.attributes.get("id", ""), several)
                 if len(segments) > 1:
-                    name += f"/{segment.attributes.get('id') or number}"
-                yield segment, _unit_2(content, element, segment, name)
+                    name += f"/{short_id(segment.attributes.get('id') or str(number))}"
+                yield segment, _unit_2(content, element, segment, name, context)
 
     def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)
@@ -303,7 +309,7 @@ def _segment_ids(unit: Element) -> dict[Element, str]:
     return ids
 
 
-def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Unit:
+def _unit_2(content: Content, unit: Element, segment: Element, name: str, context: str) -> Unit:
     source, target = segment.child("source"), segment.child("target")
     if source is None:
         line = content.line_number(segment.start)
@@ -323,7 +329,7 @@ def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Uni
         original,
         translation or None,
         found,
-        _context(content, unit),
+        context,
         _is_translatable(unit),
     )
 
@@ -340,7 +346,7 @@ def _name(unit: Element, own: str, several: bool) -> str:
     """The unit's id, after its file's id if there are several files."""
     file = next((each.attributes for each in unit.around() if each.local == "file"), {}) if several else {}
     stated = file.get("original") or file.get("id")
-    return f"{stated}/{own}" if stated else own
+    return f"{short_id(stated)}/{short_id(own)}" if stated else short_id(own)
 
 
 def _is_translatable(unit: Element) -> bool:

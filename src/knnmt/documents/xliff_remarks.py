@@ -7,7 +7,8 @@ for translation candidates and `<note>` at the beginning of the unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
 
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.markup import Element, escaped
@@ -37,15 +38,17 @@ def remarks_1(element: Element, provenances: Mapping[str | None, Provenance]) ->
     return found
 
 
-def former_remarks_1(content: Content, element: Element, segments: Iterable[str | None]) -> Iterator[Edit]:
+def former_remarks_1(content: Content, element: Element, segments: Collection[str | None]) -> Iterator[Edit]:
     """Removes the elements of an earlier run."""
-    for segment in segments:
-        begins = escaped(REMARK if segment is None else _with_number(REMARK, segment))
-        for child in element.each("alt-trans", "note"):
-            attributes = child.attributes
-            is_note = attributes.get("from") == _OURS and content.text.startswith(begins, child.inside)
-            if is_note or (attributes.get("extradata") == _OURS and attributes.get("mid") == segment):
-                yield _removed(content, child)
+    begins = sorted(escaped(REMARK if segment is None else _with_number(REMARK, segment)) for segment in segments)
+    known = set(segments)
+    for child in element.each("alt-trans", "note"):
+        attributes = child.attributes
+        text = content.text[child.inside : child.inside_end]
+        before = bisect_right(begins, text)
+        is_note = attributes.get("from") == _OURS and before > 0 and text.startswith(begins[before - 1])
+        if is_note or (attributes.get("extradata") == _OURS and attributes.get("mid") in known):
+            yield _removed(content, child)
 
 
 def remarks_2(content: Content, unit: Element, provenances: Mapping[str, Provenance]) -> Iterator[Edit]:
@@ -136,9 +139,9 @@ def separator(content: Content, element: Element) -> str:
 
 
 def _separator_at(content: Content, place: int) -> str:
-    line = content.text.rfind("\n", 0, place) + 1
-    indent = content.text[line:place]
-    if not line or indent.strip():
+    indent = content.indent(place)
+    if indent is None:
         return ""
+    line = place - len(indent)
     end = 2 if content.text[line - 2 : line] == "\r\n" else 1
     return content.text[line - end : place]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from knnmt.documents.content import Content
-from knnmt.documents.document import Replacing, Unit
+from knnmt.documents.document import Replacing, Unit, short_id
 from knnmt.errors import MalformedDocumentError, MissingDependencyError
 from knnmt.protection.marked import Marked, written
 
@@ -36,13 +36,13 @@ class YamlStrings(Replacing):
     def _found(self, content: Content) -> Iterator[_Found]:
         seen: set[int] = set()  # an alias is the node that it refers to
         for number, root in enumerate(_documents(content)):
-            waiting: list[tuple[str, Any, bool]] = [(f"{number}" if number else "", root, False)]
+            waiting: list[tuple[str, int, Any, bool]] = [(f"{number}" if number else "", 0, root, False)]
             while waiting:
-                path, node, in_flow = waiting.pop()
+                path, depth, node, in_flow = waiting.pop()
                 if node is None or id(node) in seen:
                     continue
                 seen.add(id(node))
-                if path.count(".") > _MAX_DEPTH:
+                if depth > _MAX_DEPTH:
                     raise MalformedDocumentError(f"{content.name}: expected YAML less than {_MAX_DEPTH} deep")
                 if node.id == "scalar":
                     if node.tag == _STRING and node.value:
@@ -52,7 +52,7 @@ class YamlStrings(Replacing):
                     enumerate(node.value) if node.id == "sequence" else ((key.value, each) for key, each in node.value)
                 )
                 flow = in_flow or bool(node.flow_style)
-                waiting += reversed([(_join(path, str(key)), each, flow) for key, each in pairs])
+                waiting += reversed([(_join(path, str(key)), depth + 1, each, flow) for key, each in pairs])
 
     def _unit(self, content: Content, path: str, node: Any, in_flow: bool) -> _Found:
         start, end = node.start_mark.index, node.end_mark.index
@@ -103,7 +103,7 @@ def _documents(content: Content) -> list[Any]:
 
 
 def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+    return short_id(f"{path}.{short_id(key)}" if path else key)
 
 
 def _is_plain(text: str, in_flow: bool) -> bool:
