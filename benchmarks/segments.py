@@ -34,10 +34,10 @@ from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.overlap import overlap
-from knnmt.fitting.development import develop, pass_over
+from knnmt.fitting.development import pass_over, search_text
 from knnmt.fitting.likelihood import Positions, so_far
 from knnmt.fitting.search_choice import choose_search
-from knnmt.fitting.tuning import tune
+from knnmt.fitting.tuning import tune_positions
 from knnmt.retrieval.combiner import log_fading
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
@@ -60,9 +60,9 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"{domain}: search {choice.in_words if choice else 'of the whole store: it is small'}", flush=True)
             for segments in (None, *arguments.segments):
                 name = "whole" if segments is None else f"{segments} segments"
-                positions = develop(translator.engine, opened, tuning, way=segments).positions()
-                best = tune(positions, way=segments).fading
-                held = develop(translator.engine, opened, spread(lines, TUNING), way=segments).positions()
+                positions = search_text(translator.engine, opened, tuning, way=segments).positions()
+                best = tune_positions(positions, way=segments).fading
+                held = search_text(translator.engine, opened, spread(lines, TUNING), way=segments).positions()
                 started = time.perf_counter()
                 results = translator.translate(
                     [pair.source for pair in lines],
@@ -95,7 +95,7 @@ def show_coverage(arguments: argparse.Namespace) -> None:
             others = {each: spread(read(each, "dev"), arguments.lines // 4) for each in DOMAINS if each != domain}
             for segments in arguments.segments:
                 first, second = (Covered.of(translator, opened, pairs, segments) for pairs in own)
-                best = tune(first.positions, way=segments).fading.fading
+                best = tune_positions(first.positions, way=segments).fading.fading
                 print(f"{domain}, {segments} segments: {first.loss(best):.4f} tuning, {second.loss(best):.4f} reported")
                 tried = product((-0.2, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4), (0.02, 0.05, 0.1, 0.2, 0.4))
                 factor = min(tried, key=lambda each: first.loss(best, each))
@@ -116,7 +116,7 @@ class Covered:
 
     @classmethod
     def of(cls, translator: Translator, opened: OpenStore, pairs: Sequence[SegmentPair], segments: int) -> Covered:
-        found = develop(translator.engine, opened, pairs, way=segments)
+        found = search_text(translator.engine, opened, pairs, way=segments)
         chosen = opened.snapshot.choose_segments(found.sources, segments)
         covered = torch.tensor([each.covered for each in chosen.coverage])
         return cls(found.positions(), covered[found.sentences])

@@ -36,7 +36,7 @@ from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.overlap import unseen
 from knnmt.datastore.store import Datastore
 from knnmt.fitting import calibration
-from knnmt.fitting.development import Development, develop
+from knnmt.fitting.development import Development, search_text
 from knnmt.fitting.held_out import HeldOutQueries, sample
 from knnmt.fitting.likelihood import so_far
 from knnmt.index.base import Found
@@ -88,9 +88,9 @@ class Case:
         for half in (0, 1):
             others = (spread(dev(other, model)[half], lines // 4) for other in DOMAINS if other != domain)
             texts.append([pair for some in others for pair in some])
-        found = [develop(engine, opened, text, MAX_K) for text in texts]
+        found = [search_text(engine, opened, text, MAX_K) for text in texts]
         eight_bits = Translator(model, dtype="int8").engine
-        found.append(develop(eight_bits, opened, spread(list(opened.datastore.pairs()), lines // 2), MAX_K))
+        found.append(search_text(eight_bits, opened, spread(list(opened.datastore.pairs()), lines // 2), MAX_K))
         torch.save(found, passed)
         return cls(translator, opened, found)
 

@@ -48,15 +48,23 @@ if TYPE_CHECKING:
     from knnmt.evaluation.tuning import tune
     from knnmt.evaluation.tuning_steps import TuningResult
     from knnmt.fitting.combined_stores import merge, shard_set, split
+    from knnmt.fitting.combiner_rows import collect_rows
+    from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
+    from knnmt.fitting.development import search_text
+    from knnmt.fitting.gate_training import GateConfig, GateText, gate_text, train_gate
+    from knnmt.fitting.likelihood import Positions
     from knnmt.fitting.ready_store import Built, Datastore, build
+    from knnmt.fitting.search_choice import choose_search
+    from knnmt.fitting.tuning import squared_temperatures, tune_positions
     from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
-    from knnmt.index.covering import Coverage
+    from knnmt.index.covering import Coverage, Covering, SourceIndex
     from knnmt.index.kinds import Kind, SearchSettings, lists_for
     from knnmt.index.progress import Bars
     from knnmt.output_files import write_output
     from knnmt.protection.marked import Code, Marked, Role
     from knnmt.retrieval.distribution import log_weights
+    from knnmt.retrieval.gate import ThresholdGate, TrainedGate
     from knnmt.retrieval.matches import Match
     from knnmt.retrieval.neighbours import Neighbours
     from knnmt.retrieval.open_store import OpenStore
@@ -64,6 +72,7 @@ if TYPE_CHECKING:
     from knnmt.retrieval.settings import RetrievalSettings
     from knnmt.retrieval.statistics import Statistics
     from knnmt.retrieval.step import Combiner, Gate, Signed, Step
+    from knnmt.retrieval.trained.combiner import TrainedCombiner
     from knnmt.service.client import Client
     from knnmt.timing import stage_times
     from knnmt.translator.evidence import Evidence
@@ -85,8 +94,10 @@ _HOMES = {
     "Cluster": "knnmt.distributed.cluster",
     "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
+    "CombinerConfig": "knnmt.fitting.combiner_training",
     "Content": "knnmt.documents.content",
     "Coverage": "knnmt.index.covering",
+    "Covering": "knnmt.index.covering",
     "DEFAULT_MODEL": "knnmt.engine.shipped",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
@@ -98,6 +109,8 @@ _HOMES = {
     "FastConfig": "knnmt.config",
     "FilterConfig": "knnmt.corpus.filters",
     "Gate": "knnmt.retrieval.step",
+    "GateConfig": "knnmt.fitting.gate_training",
+    "GateText": "knnmt.fitting.gate_training",
     "Glossary": "knnmt.corpus.glossary",
     "KNNLogitsProcessor": "knnmt.huggingface.processor",
     "Kind": "knnmt.index.kinds",
@@ -108,6 +121,7 @@ _HOMES = {
     "Neighbours": "knnmt.retrieval.neighbours",
     "OpenStore": "knnmt.retrieval.open_store",
     "OpenStores": "knnmt.config",
+    "Positions": "knnmt.fitting.likelihood",
     "ReadingConfig": "knnmt.corpus.options",
     "ReadingReport": "knnmt.corpus.report",
     "Replacing": "knnmt.documents.document",
@@ -123,11 +137,15 @@ _HOMES = {
     "SearchSettings": "knnmt.index.kinds",
     "SegmentPair": "knnmt.corpus.pairs",
     "Signed": "knnmt.retrieval.step",
+    "SourceIndex": "knnmt.index.covering",
     "Statistics": "knnmt.retrieval.statistics",
     "Step": "knnmt.retrieval.step",
     "Steps": "knnmt.translator.steps",
     "System": "knnmt.evaluation.systems",
+    "ThresholdGate": "knnmt.retrieval.gate",
     "Token": "knnmt.translator.translation",
+    "TrainedCombiner": "knnmt.retrieval.trained.combiner",
+    "TrainedGate": "knnmt.retrieval.gate",
     "Translation": "knnmt.translator.translation",
     "Translator": "knnmt.translator.translator",
     "TuningConfig": "knnmt.fitting.tuning_config",
@@ -135,12 +153,15 @@ _HOMES = {
     "Unit": "knnmt.documents.document",
     "adapt": "knnmt.evaluation.adapting",
     "build": "knnmt.fitting.ready_store",
+    "choose_search": "knnmt.fitting.search_choice",
+    "collect_rows": "knnmt.fitting.combiner_rows",
     "copy_store": "knnmt.datastore.copying",
     "divide": "knnmt.corpus.splitting",
     "evaluate": "knnmt.evaluation.evaluating",
     "explain": "knnmt.translator.explanation",
     "explanation_page": "knnmt.translator.page",
     "force_text": "knnmt.engine.forced",
+    "gate_text": "knnmt.fitting.gate_training",
     "gather_systems": "knnmt.evaluation.systems",
     "halves": "knnmt.corpus.splitting",
     "lists_for": "knnmt.index.kinds",
@@ -155,11 +176,16 @@ _HOMES = {
     "read_memories": "knnmt.documents.memories",
     "resampled_scores": "knnmt.evaluation.scoring",
     "score": "knnmt.evaluation.scoring",
+    "search_text": "knnmt.fitting.development",
     "shard_set": "knnmt.fitting.combined_stores",
     "split": "knnmt.fitting.combined_stores",
     "spread": "knnmt.corpus.splitting",
+    "squared_temperatures": "knnmt.fitting.tuning",
     "stage_times": "knnmt.timing",
+    "train_combiner": "knnmt.fitting.combiner_training",
+    "train_gate": "knnmt.fitting.gate_training",
     "tune": "knnmt.evaluation.tuning",
+    "tune_positions": "knnmt.fitting.tuning",
     "unseen": "knnmt.datastore.overlap",
     "write_output": "knnmt.output_files",
 }
@@ -176,8 +202,10 @@ __all__ = [
     "Cluster",
     "Code",
     "Combiner",
+    "CombinerConfig",
     "Content",
     "Coverage",
+    "Covering",
     "Datastore",
     "DecodingConfig",
     "Difference",
@@ -188,6 +216,8 @@ __all__ = [
     "FastConfig",
     "FilterConfig",
     "Gate",
+    "GateConfig",
+    "GateText",
     "Glossary",
     "KNNLogitsProcessor",
     "Kind",
@@ -198,6 +228,7 @@ __all__ = [
     "Neighbours",
     "OpenStore",
     "OpenStores",
+    "Positions",
     "ReadingConfig",
     "ReadingReport",
     "Replacing",
@@ -213,11 +244,15 @@ __all__ = [
     "SearchSettings",
     "SegmentPair",
     "Signed",
+    "SourceIndex",
     "Statistics",
     "Step",
     "Steps",
     "System",
+    "ThresholdGate",
     "Token",
+    "TrainedCombiner",
+    "TrainedGate",
     "Translation",
     "Translator",
     "TuningConfig",
@@ -226,12 +261,15 @@ __all__ = [
     "__version__",
     "adapt",
     "build",
+    "choose_search",
+    "collect_rows",
     "copy_store",
     "divide",
     "evaluate",
     "explain",
     "explanation_page",
     "force_text",
+    "gate_text",
     "gather_systems",
     "halves",
     "lists_for",
@@ -246,11 +284,16 @@ __all__ = [
     "read_memories",
     "resampled_scores",
     "score",
+    "search_text",
     "shard_set",
     "split",
     "spread",
+    "squared_temperatures",
     "stage_times",
+    "train_combiner",
+    "train_gate",
     "tune",
+    "tune_positions",
     "unseen",
     "write_output",
 ]

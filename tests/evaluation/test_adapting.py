@@ -29,9 +29,9 @@ from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
 from knnmt.fitting.certainty import Certainty
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import search_text
 from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.tuning import Tuned, tune
+from knnmt.fitting.tuning import Tuned, tune_positions
 from knnmt.index.saved import build_index, read_saved
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
@@ -79,7 +79,7 @@ def test_every_step_gives_what_it_gives_by_itself(
 
     first = Datastore.build(tmp_path / "first", planned.built_first(), translator.engine)
     opened = OpenStore(first)
-    tuned = tune(develop(translator.engine, opened, planned.tuning).positions())
+    tuned = tune_positions(search_text(translator.engine, opened, planned.tuning).positions())
     profiles = read_profiles(made.store.path)
     assert list(profiles) == ["knn", "knn-fixed", "cache"]
     assert default_profile(made.store.path) == "knn"
@@ -89,7 +89,7 @@ def test_every_step_gives_what_it_gives_by_itself(
     assert {each.pairs for each in profiles.values()} == {len(planned.tuning)}
 
     fresh = [pair for pair in planned.reported if pair.target != copied]
-    positions = develop(translator.engine, opened, fresh).positions()
+    positions = search_text(translator.engine, opened, fresh).positions()
     gain = made.gain
     assert gain is not None
     assert (gain.pairs, gain.known, gain.translated) == (len(fresh), 1, 3)
@@ -157,11 +157,11 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def badly(positions: Positions, before: RetrievalConfig, **_: object) -> Tuned:
-        found = tune(positions, before=before)
+        found = tune_positions(positions, before=before)
         bad = replace(found.fading.fading, interpolation_weight=0.01)
         return replace(found, tried=tuple(replace(each, fading=bad) for each in found.tried))
 
-    monkeypatch.setattr(tuning_steps, "tune_by_likelihood", badly)
+    monkeypatch.setattr(tuning_steps, "tune_positions", badly)
     heard: list[str] = []
     made = adapt(plan(lambda: PAIRS), tmp_path / "own.store", model=translator, sample=0, tell=heard.append).store.path
     assert default_profile(made) is None

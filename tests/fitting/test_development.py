@@ -16,7 +16,7 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import force, force_text
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import search_text
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
@@ -58,7 +58,7 @@ def test_what_is_found_is_what_the_store_holds(
     if kind in ("pruned", "both"):
         made = prune(made, tmp_path / "few", StoreIndex(made).search, 4, 0)
     opened = OpenStore(made)
-    found = develop(tiny, opened, PAIRS, k=5)
+    found = search_text(tiny, opened, PAIRS, k=5)
     forced = force_text(tiny, FITTING)
     projection = KeyProjection.of(made)
     states = forced.representations if projection is None else projection(forced.representations)
@@ -89,7 +89,7 @@ def test_what_is_found_is_what_the_store_holds(
 
 
 def test_a_part_of_the_text_is_whole_sentences_from_all_over_it(tiny: TransformerEngine, store: Datastore) -> None:
-    found = develop(tiny, OpenStore(store), FITTING, k=5)
+    found = search_text(tiny, OpenStore(store), FITTING, k=5)
     lengths = torch.bincount(found.sentences).tolist()
     begins = [sum(lengths[:number]) for number in range(len(lengths))]
     for rows in (1, 40, len(found) - 1):
@@ -106,7 +106,7 @@ def test_a_part_of_the_text_is_whole_sentences_from_all_over_it(tiny: Transforme
 
 def test_progress_counts_pairs_twice(tiny: TransformerEngine, store: Datastore) -> None:
     heard: list[int] = []
-    develop(tiny, OpenStore(store), FITTING, progress=lambda pairs, _: heard.append(pairs))
+    search_text(tiny, OpenStore(store), FITTING, progress=lambda pairs, _: heard.append(pairs))
     assert heard == sorted(heard)
     assert heard[-1] == 2 * len(FITTING)
 
@@ -114,10 +114,10 @@ def test_progress_counts_pairs_twice(tiny: TransformerEngine, store: Datastore) 
 def test_a_missing_neighbour_matches_no_token(tiny: TransformerEngine, tmp_path: Path) -> None:
     few = Datastore.build(tmp_path / "s", some_pairs(3), tiny)
     few.remove(matching(match="Satz [01]"))
-    found = develop(tiny, OpenStore(few), FITTING, k=40)
+    found = search_text(tiny, OpenStore(few), FITTING, k=40)
     missing = found.positions().distances_sq.isinf()
     assert bool(missing.any())
     assert not bool((found.positions().matches & missing).any())
     few.remove(matching(match="Satz"))
     with pytest.raises(InputError, match="no entries left"):
-        develop(tiny, OpenStore(few), FITTING)
+        search_text(tiny, OpenStore(few), FITTING)

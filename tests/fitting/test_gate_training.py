@@ -14,7 +14,7 @@ from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import search_text
 from knnmt.fitting.gate_training import (
     Epoch,
     GateConfig,
@@ -22,7 +22,6 @@ from knnmt.fitting.gate_training import (
     Training,
     gate_loss,
     gate_text,
-    judge_thresholds,
     train_gate,
 )
 from knnmt.fitting.likelihood import Positions
@@ -95,7 +94,7 @@ def test_thresholds_are_judged_beside_chance(trained: Training) -> None:
     new = made_text(500, 3)
     weights = trained.predicted(new)
     losses = trained.losses(new)
-    none, half, every = judge_thresholds(trained, new, (1.0, 0.5, 0.0))
+    none, half, every = trained.judge(new, (1.0, 0.5, 0.0))
     assert [none.searched, every.searched] == [0, 1]
     assert [none.gate, every.gate] == pytest.approx([losses["alone"], losses["gate"]])
     searched = weights.numpy() > 0.5
@@ -148,7 +147,7 @@ def test_text_is_forced_and_searched_as_for_tuning(tiny: TransformerEngine, open
     features = ("confidence", "entropy")
     heard: list[int] = []
     found = gate_text(tiny, opened, pairs, CONFIG, features, lambda done, _: heard.append(done))
-    known = develop(tiny, opened, pairs, CONFIG.k)
+    known = search_text(tiny, opened, pairs, CONFIG.k)
     assert heard[-1] == 2 * len(pairs)
     assert found.pairs == 6
     assert torch.allclose(found.base, known.base)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.config import Fading, RetrievalConfig
-from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, losses, so_far
+from knnmt.fitting.likelihood import FadingGrid, Positions, losses, so_far
 
 ROWS, K = 40, 6
 FADING = Fading(3.0, 0.6, 4.0, 0.3)
@@ -81,7 +81,7 @@ def test_the_best_of_fixed_weights_is_the_best_of_all() -> None:
     positions = made(7)
     temperatures, weights = [1.0, 3.0, 9.0], [0.0, 0.2, 0.5, 0.8]
     expected = {(t, w): loss_by_loop(positions, RetrievalConfig(K, w, t)) for t, w in product(temperatures, weights)}
-    for found, temperature in zip(best_fixed(positions, temperatures, weights), temperatures, strict=True):
+    for found, temperature in zip(positions.best_fixed(temperatures, weights), temperatures, strict=True):
         loss, weight = min((expected[temperature, each], each) for each in weights)
         assert found[1:] == (temperature, weight)
         assert found[0] == pytest.approx(loss, rel=1e-5)
@@ -99,7 +99,7 @@ def test_fading_is_cautious_but_keeps_half_of_what_can_be_gained() -> None:
         torch.arange(rows) // 10,
     )
     grid, knn = FadingGrid(positions), positions.knn(5.0)
-    fixed_loss, _, _ = min(best_fixed(positions, [5.0], [0.1, 0.3, 0.5, 0.7, 0.9]))
+    fixed_loss, _, _ = min(positions.best_fixed([5.0], [0.1, 0.3, 0.5, 0.7, 0.9]))
     best = grid.best_loss(knn)
     loss, most, fading = grid.cautious(knn, fixed_loss)
     assert best < loss <= (best + fixed_loss) / 2 < fixed_loss

@@ -14,10 +14,10 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import calibrate_by_segment
-from knnmt.fitting.development import develop, pass_over
+from knnmt.fitting.development import pass_over, search_text
 from knnmt.fitting.held_out import sample
 from knnmt.fitting.search_choice import JudgedSearch, SearchChoice, choose_search, counts_for
-from knnmt.fitting.tuning import Tried, Tuned, tune
+from knnmt.fitting.tuning import Tried, Tuned, tune_positions
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 
@@ -64,7 +64,7 @@ def test_each_way_is_judged_with_settings_of_its_own(
     assert choice is not None
     assert [each.segments for each in choice.judged] == [2, 5, None]
     for each in choice.judged:
-        alone = tune(develop(tiny, opened, DEVELOPMENT, way=each.segments).positions(), way=each.segments)
+        alone = tune_positions(search_text(tiny, opened, DEVELOPMENT, way=each.segments).positions(), way=each.segments)
         assert each.tuned.fading == alone.fading
         assert each.tuned.fading.fading.segments == each.segments
     monkeypatch.setattr(search_choice, "_COMPARED", (40, 10))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from knnmt.config import RetrievalConfig
 from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.tuning import KS, WEIGHTS, Compared, Tried, Tuned, best_of_fixed, tune
+from knnmt.fitting.tuning import KS, WEIGHTS, Compared, Tried, Tuned, best_of_fixed, tune_positions
 
 ROWS, VOCABULARY = 4000, 50
 
@@ -33,7 +33,7 @@ def made(trust: Tensor, temperature: float, k: int, width: int = 64) -> Position
 def test_the_settings_that_made_the_text_are_found(trust: float, temperature: float, k: int) -> None:
     positions = made(torch.full((ROWS, 1), trust), temperature, k)
     heard: list[Tried] = []
-    tuned = tune(positions, hear=heard.append)
+    tuned = tune_positions(positions, hear=heard.append)
     assert tuple(heard) == tuned.tried
     assert [each.k for each in tuned.tried] == list(KS)
     assert tuned.fixed.k == k
@@ -47,7 +47,7 @@ def test_the_settings_that_made_the_text_are_found(trust: float, temperature: fl
 
 def test_nothing_of_the_grid_is_better() -> None:
     positions = made(torch.full((ROWS, 1), 0.5), 30.0, 8, width=16)
-    tuned = tune(positions)
+    tuned = tune_positions(positions)
     assert [each.k for each in tuned.tried] == [4, 8, 16]
     for each in tuned.tried:
         tried = [
@@ -60,7 +60,7 @@ def test_nothing_of_the_grid_is_better() -> None:
 
 
 def test_a_memory_that_knows_nothing_gets_no_weight() -> None:
-    assert tune(made(torch.zeros(ROWS, 1), 30.0, 8, width=8)).fixed.fixed.interpolation_weight <= 0.05
+    assert tune_positions(made(torch.zeros(ROWS, 1), 30.0, 8, width=8)).fixed.fixed.interpolation_weight <= 0.05
 
 
 def test_the_smallest_k_with_nearly_all_of_the_gain_is_chosen() -> None:
@@ -79,18 +79,18 @@ def test_what_was_there_sets_a_limit_to_thrift_and_caution() -> None:
     distances_sq = torch.cat([nearest_sq, torch.rand(ROWS, 15, generator=generator)], dim=1).cumsum(1)
     knows = (nearest_sq < 16) & (torch.rand(ROWS, 16, generator=generator) < 0.95)  # where it is near
     positions = Positions(torch.full((ROWS,), 0.1).double(), distances_sq, knows, torch.arange(ROWS) // 10)
-    loose = tune(positions)
+    loose = tune_positions(positions)
     cautious = loose.fading.fading
     assert cautious.fading is not None
     before = replace(cautious, fading=replace(cautious.fading, scale=1.2 * cautious.fading.scale))
     assert positions.loss(before) < loose.fading.fading_loss  # or nothing is shown
-    tuned = tune(positions, before=before)
+    tuned = tune_positions(positions, before=before)
     assert tuned.before == positions.loss(before)
     assert tuned.fading.fading_loss <= tuned.before
     assert positions.loss(tuned.fading.fading) == pytest.approx(tuned.fading.fading_loss, rel=1e-6)
     assert tuned.fixed.fixed == loose.fixed.fixed
     worse = replace(before, interpolation_weight=0.1)
-    assert tune(positions, before=worse).fading == loose.fading
+    assert tune_positions(positions, before=worse).fading == loose.fading
 
 
 def test_a_limit_that_nothing_reaches_changes_nothing() -> None:
@@ -102,7 +102,7 @@ def test_a_limit_that_nothing_reaches_changes_nothing() -> None:
 
 def test_tuned_settings_are_better_only_if_no_text_loses_by_them() -> None:
     positions = made(torch.full((ROWS, 1), 0.6), 60.0, 8)
-    good, bad = tune(positions).fixed.fixed, RetrievalConfig(8, 0.9, 1e-3)
+    good, bad = tune_positions(positions).fixed.fixed, RetrievalConfig(8, 0.9, 1e-3)
     assert Compared.of(bad, good, positions, None).improves
     assert Compared.of(bad, good, positions, positions).improves
     assert not Compared.of(good, good, positions, positions).improves
@@ -114,5 +114,5 @@ def test_tuned_settings_are_better_only_if_no_text_loses_by_them() -> None:
 
 
 def test_a_store_with_few_entries_gives_all_of_them() -> None:
-    (only,) = tune(made(torch.full((ROWS, 1), 0.5), 30.0, 2, width=3)).tried
+    (only,) = tune_positions(made(torch.full((ROWS, 1), 0.5), 30.0, 2, width=3)).tried
     assert only.k == 3

@@ -20,12 +20,12 @@ from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.tuning import tune as tune_store
 from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import Calibration
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import search_text
 from knnmt.fitting.development_text import read_development
 from knnmt.fitting.index_preparation import make_ready, prepare
 from knnmt.fitting.ready_store import Datastore
 from knnmt.fitting.search_choice import choose_search
-from knnmt.fitting.tuning import tune
+from knnmt.fitting.tuning import tune_positions
 from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.saved import read_saved
 from knnmt.retrieval import open_store
@@ -182,5 +182,5 @@ def test_tuning_decides_how_to_search_unless_it_is_told(translator: Translator, 
     assert found.default == next(iter(found.profiles))
     dev = read_development(PlainDatastore.open(store), pairs)
     opened = OpenStore(PlainDatastore.open(store))
-    by_itself = tune(develop(translator.engine, opened, dev.tuning, way=5).positions(), way=5)
+    by_itself = tune_positions(search_text(translator.engine, opened, dev.tuning, way=5).positions(), way=5)
     assert found.tuned.fading == by_itself.fading

@@ -153,7 +153,6 @@ def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bo
 
     Returns True if an earlier gate of the same kind loses less.
     """
-    from knnmt.fitting.gate_training import judge_thresholds
 
     names = {
         "alone": "the model alone",
@@ -170,7 +169,7 @@ def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bo
         typer.echo(f"{names[name]:<36}{loss:8.4f} {math.exp(loss):11.3f}")
     typer.echo("\nα: searched if    searched      loss   by chance   by chance, fading λ")
     for rule, thresholds in (("λ > α", _ALPHAS), ("λ > 1 - α", [1 - alpha for alpha in _ALPHAS])):
-        for alpha, each in zip(_ALPHAS, judge_thresholds(trained, text, thresholds), strict=True):
+        for alpha, each in zip(_ALPHAS, trained.judge(text, thresholds), strict=True):
             typer.echo(
                 f"{alpha:4.2f}: {rule:<12}{each.searched:8.1%} {each.gate:9.4f} {each.chance:11.4f} "
                 f"{each.chance_fading:21.4f}"

@@ -15,7 +15,7 @@ from knnmt.errors import KnnmtWarning
 from knnmt.evaluation.certainty import certainty_of
 from knnmt.evaluation.scoring import Scores, score
 from knnmt.fitting.certainty import Certainty
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import search_text
 from knnmt.fitting.likelihood import Positions
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
@@ -79,7 +79,7 @@ def measure_gain(
     total = 2 * len(new) + 2 * len(some)
     config = memory.resolve()
     if positions is None:
-        positions = develop(
+        positions = search_text(
             translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total), way=config.way
         ).positions()
     losses = positions.loss(None), positions.loss(config)

@@ -24,8 +24,7 @@ from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.search_choice import SearchChoice, choose_search
 from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff, advise_on_keys, advise_on_search
-from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid
-from knnmt.fitting.tuning import tune as tune_by_likelihood
+from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid, tune_positions
 from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.progress import Bars, no_bars
 from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, segments_name, write_profiles
@@ -226,7 +225,7 @@ class StoreTuning:
                 f"{each.fading_loss:12.4f}"
             )
 
-        tuned = tune_by_likelihood(positions, hear=hear, way=way, before=self._before)
+        tuned = tune_positions(positions, hear=hear, way=way, before=self._before)
         self._tell(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
         return tuned
 

@@ -19,7 +19,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, SettingError, quoted
 from knnmt.fitting.held_out import SENTENCES, HeldOutQueries, sample
-from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, model_probabilities, spread
+from knnmt.fitting.likelihood import FadingGrid, Positions, model_probabilities, spread
 from knnmt.index.base import Found
 from knnmt.records import as_record
 from knnmt.retrieval.open_store import OpenStore, Snapshot
@@ -116,7 +116,7 @@ def calibrate(
         log_counts=(None if counts is None else counts.log(), None),
     )
     temperatures = [spread(distances_sq) * each for each in _TEMPERATURES]
-    fixed_loss, temperature, weight = min(best_fixed(positions, temperatures, _FIXED_WEIGHTS))
+    fixed_loss, temperature, weight = min(positions.best_fixed(temperatures, _FIXED_WEIGHTS))
     _, most, fading = FadingGrid(positions).cautious(positions.knn(temperature), fixed_loss)
     quantiles = torch.quantile(positions.nearest, torch.linspace(0, 1, _QUANTILES + 1))
     of_distances = tuple(quantiles.tolist())

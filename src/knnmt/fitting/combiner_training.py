@@ -20,7 +20,7 @@ from torch.nn import functional
 from knnmt.config import RetrievalConfig, check
 from knnmt.errors import InputError
 from knnmt.fitting.combiner_rows import CombinerRows
-from knnmt.fitting.tuning import tune
+from knnmt.fitting.tuning import tune_positions
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.retrieval.trained.combiner import MAX_K, CombinerRecord, TrainedCombiner
@@ -86,7 +86,7 @@ class CombinerTraining:
 
 def best_fading(training: CombinerRows, segments: int | None) -> RetrievalConfig:
     """The settings whose λ fades best, with all neighbours of the rows; the same for every method and seed."""
-    return tune(training.positions(), way=segments).fading.fading
+    return tune_positions(training.positions(), way=segments).fading.fading
 
 
 def train_combiner(

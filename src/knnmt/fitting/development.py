@@ -93,7 +93,7 @@ def _places(count: int, of: int) -> Tensor:
     return torch.arange(count) * of // count
 
 
-def develop(
+def search_text(
     engine: Engine[State],
     opened: OpenStore,
     pairs: Sequence[SegmentPair],

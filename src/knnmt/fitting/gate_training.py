@@ -77,7 +77,7 @@ class GateText:
 
     def loss(self, weights: Tensor) -> float:
         """The loss with the given λ of each row, (rows,) or (1,), in nats per token."""
-        return float(losses(self.knn, self.base, weights[None]))
+        return self.positions.loss_with(self.knn, weights)
 
     def __len__(self) -> int:
         return len(self.knn)
@@ -90,6 +90,22 @@ class Epoch:
     number: int
     training: float
     validation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The effect of a threshold on a text: the share of its rows that is searched, and losses in nats per token.
+
+    gate: search if λ is above it
+    chance: as many random rows, with the same λ
+    chance_fading: with fading λ
+    """
+
+    threshold: float
+    searched: float
+    gate: float
+    chance: float
+    chance_fading: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +133,19 @@ class Training:
             "fading": text.positions.loss(self.fading),
             "gate": text.loss(self.predicted(text)),
         }
+
+    def judge(self, text: GateText, thresholds: Sequence[float]) -> list[Threshold]:
+        """The effect of each threshold. For a random choice, the expected loss is computed without sampling."""
+        weights = self.predicted(text)
+        known = self.losses(text)
+        found = []
+        for threshold in thresholds:
+            searched = weights > threshold
+            part = float(searched.double().mean())
+            gate = text.loss(weights * searched)
+            chance, chance_fading = (part * known[name] + (1 - part) * known["alone"] for name in ("gate", "fading"))
+            found.append(Threshold(threshold, part, gate, chance, chance_fading))
+        return found
 
 
 def gate_text(
@@ -242,33 +271,3 @@ def gate_loss(logits: Tensor, base: Tensor, knn: Tensor, l1: float = 0.0) -> Ten
     """The mean of -log((1 - λ) p_NMT + λ p_kNN) + l1 · λ; logits of λ, log p_NMT and log p_kNN (rows,)."""
     mixed = torch.logaddexp(functional.logsigmoid(-logits) + base, functional.logsigmoid(logits) + knn)
     return (l1 * torch.sigmoid(logits) - mixed).mean()
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """The effect of a threshold on a text: the share of its rows that is searched, and losses in nats per token.
-
-    gate: search if λ is above it
-    chance: as many random rows, with the same λ
-    chance_fading: with fading λ
-    """
-
-    threshold: float
-    searched: float
-    gate: float
-    chance: float
-    chance_fading: float
-
-
-def judge_thresholds(trained: Training, text: GateText, thresholds: Sequence[float]) -> list[Threshold]:
-    """The effect of each threshold. For a random choice, the expected loss is computed without sampling."""
-    weights = trained.predicted(text)
-    known = trained.losses(text)
-    found = []
-    for threshold in thresholds:
-        searched = weights > threshold
-        part = float(searched.double().mean())
-        gate = text.loss(weights * searched)
-        chance, chance_fading = (part * known[name] + (1 - part) * known["alone"] for name in ("gate", "fading"))
-        found.append(Threshold(threshold, part, gate, chance, chance_fading))
-    return found

@@ -67,35 +67,36 @@ class Positions:
         weights = log_weights(self.distances_sq, temperature, self.log_counts[0 if use_counts else 1])
         return (weights.double().exp() * self.matches).sum(1)
 
+    def loss_with(self, knn: Tensor, weights: Tensor) -> float:
+        """The loss with a p_kNN and a λ of each position, (rows,) both; λ may also be one for all, (1,)."""
+        return float(losses(knn, self.base, weights[None]))
+
     def loss(self, config: RetrievalConfig | None) -> float:
         """The loss with these settings, without their cache; None for the model alone."""
         if config is None:
-            return float(losses(self.base, self.base, torch.zeros(1, 1)))
+            return self.loss_with(self.base, torch.zeros(1))
         nearest = self.nearest
         weight = torch.full_like(nearest, config.interpolation_weight).masked_fill(nearest.isinf(), 0)
         if config.fading is not None:
             weight = weight * log_fading(config.fading, nearest, so_far(nearest, self.sentences)).exp()
         knn = self.first(config.k).knn(config.squared_temperature, config.use_counts)
-        return float(losses(knn, self.base, weight[None]))
+        return self.loss_with(knn, weight)
+
+    def best_fixed(self, temperatures: Sequence[float], weights: Sequence[float]) -> list[tuple[float, float, float]]:
+        """(loss, T, λ) of the best of these λ for each temperature, in their order."""
+        column = torch.tensor(weights)[:, None]
+        found = []
+        for temperature in temperatures:
+            of_weights = losses(self.knn(temperature), self.base, column)
+            place = int(of_weights.argmin())
+            found.append((float(of_weights[place]), temperature, weights[place]))
+        return found
 
 
 def losses(knn: Tensor, base: Tensor, weights: Tensor) -> Tensor:
     """The losses of several λ: knn and base (rows,) probabilities, weights (settings, rows or 1) -> (settings,)."""
     mixed = torch.addcmul(base, weights.to(base), knn - base)
     return -mixed.clamp(min=1e-30).log().mean(-1)
-
-
-def best_fixed(
-    positions: Positions, temperatures: Sequence[float], weights: Sequence[float]
-) -> list[tuple[float, float, float]]:
-    """(loss, T, λ) of the best λ for each temperature, in their order."""
-    column = torch.tensor(weights)[:, None]
-    found = []
-    for temperature in temperatures:
-        of_weights = losses(positions.knn(temperature), positions.base, column)
-        place = int(of_weights.argmin())
-        found.append((float(of_weights[place]), temperature, weights[place]))
-    return found
 
 
 class FadingGrid:

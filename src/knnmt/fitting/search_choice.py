@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from knnmt.engine.base import Engine, State
 from knnmt.fitting.development import Development, searched
-from knnmt.fitting.tuning import Tuned, tune
+from knnmt.fitting.tuning import Tuned, tune_positions
 from knnmt.index.progress import Progress, unheard
 from knnmt.retrieval.open_store import OpenStore
 
@@ -106,4 +106,4 @@ def choose_search(
 def judge(engine: Engine[State], opened: OpenStore, passed: Development, segments: int | None) -> JudgedSearch:
     """Judge one kind of search with its own k, T and λ."""
     positions = searched(engine, opened, passed, segments).positions()
-    return JudgedSearch(segments, tune(positions, way=segments))
+    return JudgedSearch(segments, tune_positions(positions, way=segments))

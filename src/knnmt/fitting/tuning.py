@@ -12,7 +12,7 @@ import numpy as np
 
 from knnmt.config import FastConfig, RetrievalConfig, Way
 from knnmt.fitting.calibration import DEFAULT_K
-from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, spread
+from knnmt.fitting.likelihood import FadingGrid, Positions, spread
 
 KS = (4, 8, 16, 32, 64)
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
@@ -115,7 +115,7 @@ class Compared:
         return f"loss {self.tuning[0]:.4f} before, {self.tuning[1]:.4f} tuned, on the tuning pairs{of_reported}"
 
 
-def tune(
+def tune_positions(
     positions: Positions,
     ks: Sequence[int] = KS,
     hear: Callable[[Tried], None] = lambda _: None,
@@ -137,7 +137,7 @@ def tune(
     tried, curves = [], {}
     for k in [k for k in sorted(ks) if k <= width] or [width]:
         near = positions.first(k)
-        of_temperatures = best_fixed(near, temperatures, WEIGHTS)
+        of_temperatures = near.best_fixed(temperatures, WEIGHTS)
         fixed_loss, temperature, weight = min(of_temperatures)
         faded = min(sorted(of_temperatures)[:_FADED], key=lambda each: grid.best_loss(near.knn(each[1])))
         loss, most, fading = grid.cautious(near.knn(faded[1]), fixed_loss, before_loss)
@@ -151,7 +151,7 @@ def tune(
 
 def best_of_fixed(positions: Positions) -> tuple[float, float, float]:
     """(loss, T, λ) of the best T and fixed λ with all neighbours of the positions."""
-    return min(best_fixed(positions, squared_temperatures(positions), WEIGHTS))
+    return min(positions.best_fixed(squared_temperatures(positions), WEIGHTS))
 
 
 def paper_grid(temperature: float) -> list[RetrievalConfig]:

@@ -134,6 +134,11 @@ class TrainedGate:
             )
         return replace(config, k=record.k, temperature=record.temperature, use_counts=record.use_counts)
 
+    @staticmethod
+    def path(store: Path) -> Path:
+        """The file of a store's gate."""
+        return store / FILE
+
     # On disk ----------------------------------------------------------------------------------------------------------
 
     def write(self, store: Path) -> None:

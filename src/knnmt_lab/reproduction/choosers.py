@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from knnmt.datastore.arrays import Array
-from knnmt.index.covering import SourceIndex
+from knnmt import SourceIndex
 from knnmt.retrieval.occurrences import aligned_source_tokens
 from knnmt_lab.reproduction.sk_mt import PlainBM25
 
@@ -61,12 +62,12 @@ class Aligned(SourceIndex):
     """
 
     @cached_property
-    def _aligned_with(self) -> Array:
+    def _aligned_with(self) -> NDArray[Any]:
         """(entries,), the source token that each entry of the store is aligned with."""
         parts = [segment.source_tokens()[aligned_source_tokens(segment)] for segment in self._segments]
         return np.concatenate([np.empty(0, np.int32), *parts])
 
-    def searched(self, entries: list[Array], sources: Sequence[Sequence[int]]) -> list[Array]:
+    def searched(self, entries: list[NDArray[Any]], sources: Sequence[Sequence[int]]) -> list[NDArray[Any]]:
         aligned_with = self._aligned_with
         return [mine[np.isin(aligned_with[mine], source)] for mine, source in zip(entries, sources, strict=True)]
 

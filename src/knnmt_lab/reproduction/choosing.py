@@ -14,8 +14,17 @@ from typing import Any
 
 import torch
 
-from knnmt import Engine, OpenStore, RetrievalConfig, SegmentPair, resampled_scores, spread
-from knnmt.fitting.gate_training import GateConfig, gate_text, train_gate
+from knnmt import (
+    Engine,
+    GateConfig,
+    OpenStore,
+    RetrievalConfig,
+    SegmentPair,
+    gate_text,
+    resampled_scores,
+    spread,
+    train_gate,
+)
 from knnmt_lab.reproduction.choices import told
 from knnmt_lab.reproduction.plan import SEEDS, TAUS, Row
 from knnmt_lab.reproduction.results import Results

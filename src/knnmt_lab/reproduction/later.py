@@ -7,10 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from knnmt import Engine, OpenStore, RetrievalConfig, SegmentPair, divide, spread
-from knnmt.fitting.combiner_rows import collect_rows
-from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
-from knnmt.fitting.tuning import PAPER_KS
+from knnmt import (
+    CombinerConfig,
+    Engine,
+    OpenStore,
+    RetrievalConfig,
+    SegmentPair,
+    collect_rows,
+    divide,
+    spread,
+    train_combiner,
+    tune_positions,
+)
+from knnmt_lab.reproduction.grid import KS
 from knnmt_lab.reproduction.plan import COMBINERS, SEEDS
 from knnmt_lab.reproduction.results import Results
 from knnmt_lab.reproduction.tables import NOT_RUN, Lines, Tables
@@ -47,10 +56,8 @@ def trained_combiner(
     asked = CombinerConfig(method)
     config = replace(config, k=k or asked.usual_k, cache=None)
     parts = taught_and_validated(pairs)
-    training, validation = (
-        collect_rows(engine, opened, some, max(PAPER_KS), None, config.use_counts) for some in parts
-    )
-    fading = best_fading(training, None)
+    training, validation = (collect_rows(engine, opened, some, max(KS), None, config.use_counts) for some in parts)
+    fading = tune_positions(training.positions()).fading.fading
     found = [train_combiner(opened, training, validation, config, fading, replace(asked, seed=seed)) for seed in SEEDS]
     for seed, each in zip(SEEDS, found, strict=True):
         place = combiner_directory(opened.datastore.path, name, seed)

@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from knnmt import CacheConfig
-from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt_lab.checks import check
 
 BLOCKS = ("A", "B")
@@ -27,7 +26,7 @@ PRUNING_KS = (1, 2, 5)
 PLAC_K = 4  # as published
 SUREST = {"surest-90": 90, "surest-80": 80, "surest-70": 70, "surest": 60}  # percent of the entries that are kept
 COMBINERS: dict[str, tuple[str, int | None]] = {  # method and k, by default the method's
-    **{method: (method, None) for method in TRAINED_COMBINERS},
+    **{method: (method, None) for method in ("meta-k", "robust", "kernel-smoothed", "robust-fading")},
     "robust-fading-8": ("robust-fading", 8),
 }
 CANDIDATES = (512, 128)  # c of Fast kNN-MT

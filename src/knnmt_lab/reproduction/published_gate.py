@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from knnmt import Step
+from knnmt import GateText, Step
 from knnmt.datastore.store import Datastore
-from knnmt.fitting.gate_training import GateText, gate_loss
-from knnmt.retrieval.gate import DROPOUT, LAYERS, WIDTH
 
 FEATURES = ("confidence", "entropy")  # of `GateText`; the statistics of n-grams follow them
 _ORDERS = (1, 2, 3, 4)
 _NUMBERS = len(FEATURES) + 2 * len(_ORDERS)
+_WIDTH, _LAYERS, _DROPOUT = 128, 4, 0.2
 _EPOCHS, _BATCH_ROWS, _LEARNING_RATE = 10, 64, 1e-4
 _FACTOR = 0x5851F42D4C957F2D  # odd, so that a token changes every bit of the hash of what comes before it
 
@@ -101,9 +100,9 @@ class PublishedNetwork(nn.Module):
             nn.Sequential(nn.Linear(1, width), nn.LeakyReLU(), nn.Linear(width, width)) for _ in range(_NUMBERS)
         )
         layers: list[nn.Module] = []
-        for inputs in (dim + _NUMBERS * width, *[WIDTH] * (LAYERS - 1)):
-            layers += [nn.Linear(inputs, WIDTH), nn.Dropout(DROPOUT), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(WIDTH, 2))
+        for inputs in (dim + _NUMBERS * width, *[_WIDTH] * (_LAYERS - 1)):
+            layers += [nn.Linear(inputs, _WIDTH), nn.Dropout(_DROPOUT), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(_WIDTH, 2))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(rows, dim + 10) -> (rows,): logits of λ."""
@@ -179,7 +178,11 @@ def train_published(text: GateText, ngrams: NgramStatistics, seed: int) -> Publi
         adam = torch.optim.Adam(network.parameters(), _LEARNING_RATE)
         for _ in range(_EPOCHS):
             for rows in torch.split(torch.randperm(len(text)), _BATCH_ROWS):
-                loss = gate_loss(network(inputs[rows]), base[rows], knn[rows])
+                logits = network(inputs[rows])
+                mixed = torch.logaddexp(
+                    functional.logsigmoid(-logits) + base[rows], functional.logsigmoid(logits) + knn[rows]
+                )
+                loss = -mixed.mean()
                 adam.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 adam.step()

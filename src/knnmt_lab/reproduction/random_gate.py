@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from knnmt import Step
-from knnmt.retrieval.gate import TrainedGate
+from knnmt import Step, TrainedGate
 
 _ORDERED_TOKENS = 2048  # tokens of the vocabulary whose order tells rows apart; all would take ten times as long
 

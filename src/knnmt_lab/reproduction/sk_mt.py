@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt import Neighbours, RetrievalConfig, Step, log_weights
-from knnmt.datastore.arrays import Array
-from knnmt.fitting.likelihood import Positions, losses
-from knnmt.fitting.tuning import first_with_most, squared_temperatures
-from knnmt.index.covering import Covering, SourceIndex
+from knnmt import Covering, Neighbours, Positions, RetrievalConfig, SourceIndex, Step, log_weights, squared_temperatures
+from knnmt_lab.reproduction.grid import first_with_most
 
 SEGMENTS = 16
 MAX_WEIGHT = 0.99  # λ stays below 1
@@ -29,7 +28,7 @@ class PlainBM25(SourceIndex):
     """Chooses the sentences with the highest BM25 over all tokens of a source, whatever they cover."""
 
     @cached_property
-    def _lengths(self) -> Array:
+    def _lengths(self) -> NDArray[Any]:
         parts = [np.diff(part["source_offsets"]) for part in self._parts]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
@@ -79,7 +78,7 @@ def sk_mt_settings(positions: Positions) -> tuple[float, RetrievalConfig]:
         tried = []
         for temperature in squared_temperatures(positions):
             weight = nearest_weight(positions.nearest, temperature)
-            tried.append((float(losses(near.knn(temperature), positions.base, weight[None])), k, temperature))
+            tried.append((near.loss_with(near.knn(temperature), weight), k, temperature))
         found.append(min(tried))
     loss, k, temperature = first_with_most(found, lambda each: each[0], positions.loss(None))
     return loss, RetrievalConfig(k, MAX_WEIGHT, temperature, segments=SEGMENTS)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from knnmt import TrainedCombiner, TrainedGate
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.retrieval.gate import FILE as GATE_FILE
-from knnmt.retrieval.trained.combiner import combiner_file
 from knnmt_lab.reproduction import choosing, validating
 from knnmt_lab.reproduction.config import ReproductionConfig
 from knnmt_lab.reproduction.harm import TEXT, harm_directory
@@ -113,13 +112,13 @@ class DomainStages:
             if row.fidelity_of is not None:
                 yield self._file(probes_file(row), self._steps.choose_probes, row)
             if row.alpha is not None and not row.published_gate:
-                gate = self._steps.stores.path((), block) / GATE_FILE
+                gate = TrainedGate.path(self._steps.stores.path((), block))
                 yield self._file(f"{block}/gate.json", self._steps.train_gate, row, also=gate.exists)
             if row.share is not None and not row.published_gate:
                 yield self._file(choosing.GATE_FILE, self._steps.choose_gate, row)
             if row.combiner is not None:
                 place = combiner_directory(self._steps.stores.path((), block), row.combiner, row.seed)
-                combiner = combiner_file(place, COMBINERS[row.combiner][0]).path
+                combiner = TrainedCombiner.path(place, COMBINERS[row.combiner][0])
                 name = f"{block}/trained-{row.combiner}.json"
                 yield self._file(name, self._steps.train_combiner, row, also=combiner.exists)
 

@@ -17,14 +17,23 @@ from typing import Any
 
 import torch
 
-from knnmt import Bars, Gate, OpenStore, RetrievalConfig, Translator, __version__, machine, spread
+from knnmt import (
+    Bars,
+    Gate,
+    GateConfig,
+    OpenStore,
+    RetrievalConfig,
+    SourceIndex,
+    ThresholdGate,
+    TrainedGate,
+    Translator,
+    __version__,
+    machine,
+    spread,
+)
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.fitting.gate_training import GateConfig
-from knnmt.fitting.probes import choose_probes
-from knnmt.index.covering import SourceIndex
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.gate import ThresholdGate, TrainedGate
 from knnmt_lab.reproduction import choosing
 from knnmt_lab.reproduction.choosers import CHOOSERS
 from knnmt_lab.reproduction.config import ReproductionConfig
@@ -132,7 +141,7 @@ class DomainSteps:
         store = Datastore.open(path, self._engine)
         device, exact = self._engine.device, self.stores.is_exact(block)
         on_gpu = device.type != "cpu"
-        opened = OpenStore(store, device, exact or on_gpu, choose_probes, chooser)
+        opened = OpenStore(store, device, exact or on_gpu, chooser=chooser)
         if on_gpu and not exact:
             index = StoreIndex(store).snapshot
             assert index.approximate is not None, "the index comes before"  # noqa: S101

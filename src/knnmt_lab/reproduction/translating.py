@@ -17,12 +17,11 @@ from knnmt import (
     Retrieval,
     RetrievalConfig,
     Statistics,
+    TrainedCombiner,
     Translation,
     Translator,
     stage_times,
 )
-from knnmt.retrieval.trained.combiner import TrainedCombiner
-from knnmt.translator.translator import DatastoreSettings
 from knnmt_lab.reproduction.later import combiner_directory
 from knnmt_lab.reproduction.plan import COMBINERS, Row
 from knnmt_lab.reproduction.sk_mt import NearestDistance
@@ -67,7 +66,7 @@ class ReadyRow:
         """
         longest = min(_MAX_TOKENS, translator.engine.max_positions - 1)
         # Passed as objects: no name leads to random gates.
-        how: DatastoreSettings = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
+        how: dict[str, Any] = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
         statistics = Statistics(borrowed_distances=Counter() if borrowed else None)
         with warnings.catch_warnings(), stage_times() as timings:
             warnings.simplefilter("ignore", KnnmtWarning)  # translations that were cut off are counted

@@ -12,16 +12,30 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from knnmt import Engine, FastConfig, Gate, OpenStore, RetrievalConfig, SegmentPair, divide, score, spread
-from knnmt.config import DEFAULT_SEGMENTS
-from knnmt.fitting.development import develop, pass_over, searched
-from knnmt.fitting.gate_training import GateConfig, Training, gate_text, judge_thresholds, train_gate
-from knnmt.fitting.likelihood import Positions, best_fixed
-from knnmt.fitting.search_choice import choose_search, judge
-from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
-from knnmt.retrieval.gate import ThresholdGate, TrainedGate
+from knnmt import (
+    Engine,
+    FastConfig,
+    Gate,
+    GateConfig,
+    OpenStore,
+    Positions,
+    RetrievalConfig,
+    SegmentPair,
+    ThresholdGate,
+    TrainedGate,
+    choose_search,
+    divide,
+    gate_text,
+    score,
+    search_text,
+    spread,
+    squared_temperatures,
+    train_gate,
+    tune_positions,
+)
 from knnmt_lab.reproduction import published_gate
-from knnmt_lab.reproduction.plan import ALPHAS, Row
+from knnmt_lab.reproduction.grid import KS, WEIGHTS, first_with_most
+from knnmt_lab.reproduction.plan import ALPHAS, SEGMENT_COUNTS, Row
 from knnmt_lab.reproduction.records import settings_of
 from knnmt_lab.reproduction.sk_mt import SEGMENTS, sk_mt_settings
 
@@ -40,9 +54,9 @@ def tuned_settings(
     """
     few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
-    positions = develop(engine, opened, few, max(PAPER_KS), way=config).positions()
+    positions = search_text(engine, opened, few, max(KS), way=config).positions()
     if fades:
-        found = tune(positions).fading
+        found = tune_positions(positions).fading
         best, loss = found.fading, found.fading_loss
     else:
         loss, best = as_published(positions, config)
@@ -55,18 +69,17 @@ def tuned_by_segment(
 ) -> dict[str, Any]:
     """The same for search by segment: `count` segments, or as many as the text favours; with `plain`, for SK-MT."""
     few = spread(pairs, TUNING_PAIRS)
-    passed = pass_over(engine, opened, few)
     if plain:
-        positions = searched(engine, opened, passed, SEGMENTS, max(PAPER_KS)).positions()
+        positions = search_text(engine, opened, few, max(KS), way=SEGMENTS).positions()
         loss, best = sk_mt_settings(positions)
         alone = positions.loss(None)
-    else:
-        choice = choose_search(engine, opened, passed) if count is None else None
-        ways = [each for each in choice.judged if each.segments] if choice else []
-        chosen = (
-            replace(choice, judged=ways).chosen if choice else judge(engine, opened, passed, count or DEFAULT_SEGMENTS)
-        )
+    elif count is None and (choice := choose_search(engine, opened, search_text(engine, opened, few, 1))) is not None:
+        chosen = replace(choice, judged=[each for each in choice.judged if each.segments]).chosen
         best, loss, alone = chosen.tuned.fading.fading, chosen.loss, chosen.tuned.alone
+    else:
+        count = count or SEGMENT_COUNTS[0]
+        tuned = tune_positions(search_text(engine, opened, few, way=count).positions(), way=count)
+        best, loss, alone = tuned.fading.fading, tuned.fading.fading_loss, tuned.alone
     best = replace(best, forms=False)
     return {"settings": settings_of(best), "loss": loss, "alone": alone, "pairs": len(few)}
 
@@ -81,8 +94,8 @@ def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[
     temperatures = squared_temperatures(positions)
     width = positions.distances_sq.shape[1]
     found = []
-    for k in [k for k in PAPER_KS if k <= width] or [width]:
-        loss, temperature, weight = min(best_fixed(positions.first(k), temperatures, PAPER_WEIGHTS))
+    for k in [k for k in KS if k <= width] or [width]:
+        loss, temperature, weight = min(positions.first(k).best_fixed(temperatures, WEIGHTS))
         found.append((loss, k, weight, temperature / plain.squared_temperature))
     loss, k, weight, temperature = first_with_most(found, lambda each: each[0], positions.loss(None))
     return loss, replace(plain, k=k, interpolation_weight=weight, temperature=temperature)
@@ -98,7 +111,7 @@ def trained_gate(
     found.gate.write(opened.datastore.path)
     judged = [
         {"alpha": each.threshold, "searched": each.searched, "gate": each.gate, "chance": each.chance}
-        for each in judge_thresholds(found, texts[1], ALPHAS)
+        for each in found.judge(texts[1], ALPHAS)
     ]
     return {"losses": found.gate.record.losses, "epochs": found.gate.record.epochs, "thresholds": judged}
 
@@ -116,7 +129,7 @@ def tuned_by_bleu(
     few = spread(pairs, BLEU_PAIRS)
     sources, references = [pair.source for pair in few], [pair.target for pair in few]
     scores = []
-    for k, weight in product(PAPER_KS, PAPER_WEIGHTS):
+    for k, weight in product(KS, WEIGHTS):
         config = replace(by_likelihood, k=k, interpolation_weight=weight)
         scores.append((score(translations(config, sources), references, language).bleu.value, -k, weight, config))
     bleu, _, _, best = max(scores, key=lambda each: each[:3])
@@ -145,7 +158,7 @@ class GatesOfStore:
         )
         self._ngrams = published_gate.NgramStatistics(opened.datastore, engine.special_tokens.end)
         self._published: dict[int, published_gate.PublishedNetwork] = {}
-        self._own: dict[int, Training] = {}
+        self._own: dict[int, TrainedGate] = {}
 
     def of(self, row: Row) -> Gate:
         """The gate of a row. α is the row's, or the one above which its share of held-out positions lies."""
@@ -162,8 +175,8 @@ class GatesOfStore:
             replace(text, inputs=text.inputs[:, :width]) for text in (self._training, self._validation)
         )
         if row.seed not in self._own:
-            self._own[row.seed] = train_gate(self._opened, training, validation, self._config, asked)
+            self._own[row.seed] = train_gate(self._opened, training, validation, self._config, asked).gate
         trained = self._own[row.seed]
-        alpha = float(trained.predicted(validation).quantile(1 - share).clamp(1e-6, 1 - 1e-6))
-        network_there = copy.deepcopy(trained.gate.network).to(device)
-        return ThresholdGate(TrainedGate(network_there, trained.gate.record), alpha)
+        alpha = float(trained.predicted(validation.inputs).quantile(1 - share).clamp(1e-6, 1 - 1e-6))
+        network_there = copy.deepcopy(trained.network).to(device)
+        return ThresholdGate(TrainedGate(network_there, trained.record), alpha)

@@ -14,7 +14,7 @@ from knnmt import SegmentPair
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import search_text
 from knnmt.fitting.likelihood import losses
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
@@ -58,7 +58,7 @@ def test_lambda_falls_with_the_distance_of_the_nearest_and_settings_are_of_the_l
 
     opened = OpenStore(Datastore.build(tmp_path / "s", some_pairs(40), tiny), chooser=PlainBM25)
     assert isinstance(opened.snapshot.source_index, PlainBM25)
-    positions = develop(tiny, opened, some_pairs(8, start=60), way=16).positions()
+    positions = search_text(tiny, opened, some_pairs(8, start=60), way=16).positions()
     loss, config = sk_mt_settings(positions)
     assert config == RetrievalConfig(config.k, 0.99, config.temperature, segments=16)
     assert loss < positions.loss(None)

@@ -118,6 +118,11 @@ class TrainedCombiner:
             cache=cache,
         )
 
+    @staticmethod
+    def path(store: Path, method: str) -> Path:
+        """The file of a method's combiner in a store's directory."""
+        return combiner_file(store, method).path
+
     def write(self, store: Path) -> None:
         """Save it beside the store. It replaces an earlier combiner of its method in one step."""
         combiner_file(store, self.record.method).write(self.record, self.network)
