@@ -95,7 +95,7 @@ class Windows:
 
     def require_nothing_strange(self) -> None:
         """Fail if a page failed, or asked anybody else."""
-        strange = [each for each in self._strange if "status of 40" not in each]  # which tests of refusals see
+        strange = [each for each in self._strange if "status of 4" not in each]  # which tests of refusals see
         self._strange.clear()
         assert strange == []
 

@@ -214,6 +214,12 @@ TABLE: dict[str, Route] = {
     "GET /v1/documents/{document}/units": Route("translate", thing="document"),
     "GET /v1/documents/{document}/content": Route("translate", thing="document"),
     "DELETE /v1/documents/{document}": Route("translate", thing="document"),
+    "POST /v1/glossaries": Route(
+        "write", always(params={"source_language": "de", "target_language": "en"}, content=b"Datei\tfile\n")
+    ),
+    "GET /v1/glossaries": Route("translate"),
+    "GET /v1/glossaries/{glossary}": Route("translate", thing="glossary"),
+    "DELETE /v1/glossaries/{glossary}": Route("write", thing="glossary"),
     "GET /health": Route(None, by=""),
     "GET /ready": Route(None, by=""),
     "GET /metrics": Route("translate"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opened_pages import (
@@ -194,6 +194,42 @@ def test_the_glossary_is_read_line_by_line(page: Page) -> None:
     glossary.fill("")
 
 
+def test_a_glossary_is_sent_used_and_deleted(page: Page) -> None:
+    page.locator(".glossary").evaluate("details => (details.open = true)")
+    choose(page, "small")
+    field, choice = page.get_by_label("Add a file"), page.get_by_label("From a file")
+    broken: Any = {"name": "terms.csv", "mimeType": "text/csv", "buffer": b"Datei,file\nOrdner\n"}
+    field.set_input_files(broken)
+    playwright.expect(page.locator("#problem")).to_contain_text("terms.csv, line 2: expected at least 2 columns")
+    terms = b"etwas\tsome\netwas\tother\nDatei\tfile\n"
+    sound: Any = {"name": f"a{HOSTILE}.tsv", "mimeType": "text/plain", "buffer": terms}
+    field.set_input_files(sound)
+    playwright.expect(page.get_by_role("status")).to_contain_text(
+        "2 terms are used from now on. 1 further translations"
+    )
+    playwright.expect(page.locator("#problem")).to_be_hidden()
+    number = choice.input_value()
+    playwright.expect(page.locator(".glossary summary")).to_contain_text(".tsv")
+    page.locator("#glossary").fill("noch = still")
+    with page.expect_request("**/v1/translate") as sent:
+        translate(page, "etwas")
+    asked = sent.value.post_data_json or {}
+    assert (asked["glossary_id"], asked["glossary"]) == (number, [{"source": "noch", "target": "still"}])
+    playwright.expect(sentence(page, 0).locator(".words")).to_contain_text("Some")
+    with page.expect_request("**/v1/documents?*") as sent:
+        page.get_by_label("Choose files").set_input_files(
+            {"name": "a.json", "mimeType": "application/json", "buffer": b'{"a": "etwas"}'}
+        )
+        page.get_by_role("button", name="Send", exact=True).click()
+    assert f"glossary_id={number}" in sent.value.url
+    require_accessible(page)
+    page.get_by_role("button", name="Delete the glossary").click()
+    playwright.expect(page.get_by_role("status")).to_contain_text("is deleted")
+    playwright.expect(choice).to_be_focused()
+    assert (choice.input_value(), choice.locator("option").count()) == ("", 1)
+    page.locator("#glossary").fill("")
+
+
 def test_a_service_with_keys_asks_for_one(
     open_page: Windows, store: Path, tmp_path: Path, tiny_translator: Translator
 ) -> None:
@@ -208,6 +244,7 @@ def test_a_service_with_keys_asks_for_one(
         playwright.expect(page.get_by_label("Text to translate")).to_be_focused()
         translate(page)
         sentence(page, 1).get_by_role("button", name="Correct").click()
+        sentence(page, 1).get_by_label("Your translation").fill("something")
         sentence(page, 1).get_by_role("button", name="Learn").click()
         playwright.expect(sentence(page, 1).get_by_role("alert")).to_contain_text("needs a key with the role write")
         page.close()

@@ -110,6 +110,43 @@ def test_the_domain_and_the_glossary_of_a_request_count(client: TestClient) -> N
     assert client.get(f"{sent.headers['location']}/content").json() == {"a": with_terms}
 
 
+def test_requests_name_a_glossary_that_was_sent(client: TestClient) -> None:
+    languages = {"source_language": "de", "target_language": "en"}
+    sent = client.post("/v1/glossaries", params={"name": "a.tsv", **languages}, content=b"Wort\tword = w\nzwei\txy\n")
+    assert sent.status_code == 201, sent.text
+    number = sent.json()["id"]
+    assert client.get("/v1/glossaries").json() == {"glossaries": [client.get(f"/v1/glossaries/{number}").json()]}
+    assert sent.json()["dictionaries"] == [{**languages, "terms": 2}]
+    terms = [{"source": "Wort", "target": "word = w"}, {"source": "zwei", "target": "ab"}]
+    for given, same in ((None, [terms[0], {"source": "zwei", "target": "xy"}]), (terms[1:], terms)):
+        text = "Wort zwei"
+        by_terms = client.post("/v1/translate", json={"texts": [text], "glossary": same}).json()["translations"]
+        asked = {"texts": [text], "glossary_id": number, **({"glossary": given} if given else {})}
+        assert client.post("/v1/translate", json=asked).json()["translations"] == by_terms
+        params = {"name": "a.json", "glossary_id": number, "term": ["zwei=ab"] if given else []}
+        document = client.post("/v1/documents", params=params, content=f'{{"a": "{text}"}}'.encode())
+        done(client, document)
+        assert client.get(f"{document.headers['location']}/content").json() == {"a": by_terms[0]["text"]}
+    for asked, problem in (
+        ({"glossary_id": "nothing"}, "there is no glossary 'nothing'"),
+        ({"glossary_id": number, "domain": "base"}, "needs the source and the target language"),
+        ({"glossary_id": number, "domain": "base", "source_language": "en", "target_language": "de"}, "no dictionary"),
+    ):
+        answer = client.post("/v1/translate", json={"texts": ["a"], **asked})
+        assert problem in answer.json()["message"]
+    assert client.delete(f"/v1/glossaries/{number}").status_code == 204
+    assert client.get("/v1/glossaries").json() == {"glossaries": []}
+
+
+def test_a_glossary_that_cannot_be_read_is_refused_with_its_line(client: TestClient) -> None:
+    params = {"name": "terms.csv", "source_language": "de", "target_language": "en"}
+    answer = client.post("/v1/glossaries", params=params, content=b"Datei,file\nOrdner\n")
+    assert answer.status_code == 422
+    assert answer.json()["message"].startswith("terms.csv, line 2: expected at least 2 columns, found 1")
+    answer = client.post("/v1/glossaries", params={"name": "terms.csv"}, content=b"Datei,file\n")
+    assert (answer.status_code, "needs source_language" in answer.json()["message"]) == (422, True)
+
+
 @pytest.mark.parametrize(
     ("params", "content", "status"),
     [

@@ -26,31 +26,48 @@ _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 def read_glossary(path: str | Path, source_language: str = "de", target_language: str = "en") -> Glossary:
     """The terms of a file, in order."""
+    terms = [term for term, _ in read_terms(path, source_language, target_language)]
+    return Glossary(terms, source_language, target_language)
+
+
+def read_terms(
+    path: str | Path, source_language: str, target_language: str, max_bytes: int | None = None
+) -> Iterator[tuple[Term, str]]:
+    """The terms of a file, in order, each with the place that it came from, such as `terms.tsv#12`.
+
+    max_bytes: of a compressed file, once it is unpacked
+    """
     path = Path(path)
     report = ReadingReport(remedy="Repair it: the whole glossary must be valid")
-    config = ReadingConfig(source_language=source_language, target_language=target_language)
+    config = ReadingConfig(source_language=source_language, target_language=target_language, max_bytes=max_bytes)
     with open_stream(path) as stream:
         head = stream.peek()
     root = read_prolog(head).root if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else None
-    if root in _ENTRIES:
-        terms = list(_tbx_terms(path, root, config, report))
-    else:
-        terms = [Term(pair.source.strip(), pair.target.strip()) for pair in read_memories(path, config, report)]
-    if not terms:
+    is_empty = True
+    for term, place in _tbx_terms(path, root, config, report) if root in _ENTRIES else _pairs(path, config, report):
+        is_empty = False
+        yield term, place
+    if is_empty:
         raise InputError(
             f"{path}: expected terms in {source_language} and {target_language}, found none. A glossary is a table "
             "with a term and its translation in two columns, or TBX with both languages"
         )
-    return Glossary(terms, source_language, target_language)
 
 
-def _tbx_terms(path: Path, root: str, config: ReadingConfig, report: ReadingReport) -> Iterator[Term]:
-    with open_stream(path) as stream:
-        for entry in read_units(stream, origin_name(path), root, (_ENTRIES[root],), (), config, report):
+def _pairs(path: Path, config: ReadingConfig, report: ReadingReport) -> Iterator[tuple[Term, str]]:
+    for pair in read_memories(path, config, report):
+        yield Term(pair.source.strip(), pair.target.strip()), pair.origin
+
+
+def _tbx_terms(path: Path, root: str, config: ReadingConfig, report: ReadingReport) -> Iterator[tuple[Term, str]]:
+    with open_stream(path, config.max_bytes) as stream:
+        entries = read_units(stream, origin_name(path), root, (_ENTRIES[root],), (), config, report)
+        for number, entry in enumerate(entries, 1):
+            place = f"{origin_name(path)}#{entry.get('id') or number}"
             sides = [_terms_in(entry, language) for language in config.languages]
             # Every name of a concept in one language is translated by its first name in the other.
             for source, target in product(sides[0], sides[1][:1]):
-                yield Term(source, target)
+                yield Term(source, target), place
 
 
 def _terms_in(entry: etree._Element, language: str) -> list[str]:

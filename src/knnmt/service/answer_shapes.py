@@ -275,6 +275,36 @@ class UnitsAnswer(BaseModel):
     target_language: str | None = Field(default=None, description="If it is known.")
 
 
+class DictionaryAnswer(BaseModel):
+    """The terms of a glossary in two languages."""
+
+    source_language: str
+    target_language: str
+    terms: int = Field(description="Their number.")
+
+
+class GlossaryAnswer(BaseModel):
+    """A glossary."""
+
+    id: str
+    name: str = Field(examples=["terms.tsv"])
+    by: str = Field(description="The name of the key that sent it.")
+    created: float = Field(description="Seconds since 1970.")
+    dictionaries: list[DictionaryAnswer]
+
+
+class SentGlossaryAnswer(GlossaryAnswer):
+    """A glossary that was made of a file."""
+
+    left_out: int = Field(description="Further translations of the same terms; the first one counts.")
+
+
+class GlossariesAnswer(BaseModel):
+    """Glossaries, the oldest first."""
+
+    glossaries: list[GlossaryAnswer]
+
+
 class JobsAnswer(BaseModel):
     """Jobs, the oldest first."""
 

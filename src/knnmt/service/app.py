@@ -26,7 +26,18 @@ from knnmt.service.dialects import (
 from knnmt.service.examples import add_examples
 from knnmt.service.guard import Guard
 from knnmt.service.metrics import Measured
-from knnmt.service.routes import corrections, documents, domains, explain, health, memories, page, sentences, translate
+from knnmt.service.routes import (
+    corrections,
+    documents,
+    domains,
+    explain,
+    glossaries,
+    health,
+    memories,
+    page,
+    sentences,
+    translate,
+)
 from knnmt.service.service import Service
 from knnmt.version import __version__
 
@@ -75,7 +86,7 @@ def _routes() -> list[BaseRoute]:
     They find their service by the request.
     """
     made = FastAPI(openapi_url=None, responses=_PROBLEMS)
-    for routes in (translate, sentences, explain, domains, corrections, memories, documents, health, page):
+    for routes in (translate, sentences, explain, domains, corrections, memories, documents, glossaries, health, page):
         made.include_router(routes.router)
     for dialect in _DIALECTS:
         made.include_router(dialect.router, dependencies=[Depends(address_is_known)])

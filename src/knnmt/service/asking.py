@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
-from knnmt.corpus.glossary import Glossary, Term
+from knnmt.corpus.glossary import Glossary
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.service.access import Caller, Role
 from knnmt.service.config import Limits
@@ -186,7 +186,13 @@ async def text_requests(asked: Decoded, domain: Domain, service: Service, caller
     if asked.beam > limits.beam:
         raise Problem(422, "invalid_request", f"the service searches with a beam of at most {limits.beam}")
     settings = retrieval_settings(asked, limits)
-    terms = await _terms(asked, service, caller) if asked.glossary else None
+    terms = await glossary_of(
+        service,
+        caller,
+        [(term.source, term.target) for term in asked.glossary],
+        asked.glossary_id,
+        domain.languages or (asked.source_language, asked.target_language),
+    )
     return [
         TextRequest(
             text,
@@ -201,13 +207,28 @@ async def text_requests(asked: Decoded, domain: Domain, service: Service, caller
     ]
 
 
-async def _terms(asked: Decoded, service: Service, caller: Caller) -> Glossary:
-    characters = sum(len(term.source) + len(term.target) for term in asked.glossary)
+async def glossary_of(
+    service: Service, caller: Caller, terms: Sequence[tuple[str, str]], number: str | None, languages: Tags
+) -> Glossary | None:
+    """The terms of a request, and those of the glossary that it names for other sources; None if there are none.
 
-    def made() -> Glossary:
-        return Glossary([Term(term.source, term.target) for term in asked.glossary])
-
-    return await service.text_threads.run(caller.client, characters, made)
+    number: the id of a glossary
+    languages: to translate between; each None if it is unknown
+    """
+    known: tuple[tuple[str, str], ...] = ()
+    if number is not None:
+        glossary = service.glossaries.of(number, caller)
+        source, target = languages
+        if source is None or target is None:
+            raise Problem(422, "invalid_request", "a request with a glossary needs the source and the target language")
+        dictionary = glossary.of(source, target)
+        if dictionary is None:
+            raise Problem(422, "invalid_request", f"the glossary has no dictionary from {source} to {target}")
+        known = dictionary.terms
+    given = {source for source, _ in terms}
+    used = [*terms, *(term for term in known if term[0] not in given)]
+    characters = sum(len(source) + len(target) for source, target in used)
+    return await service.text_threads.run(caller.client, characters, lambda: Glossary(used)) if used else None
 
 
 def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:

@@ -69,10 +69,19 @@ _CORRECTION = {
     "segments": [{**_PAIR, "origin": "corrections#anna", "context": ""}],
     "replaced": [{**_HELD, "target": "The file was removed."}],
 }
+_GLOSSARY = {
+    "id": "7d2f3c1e-58a4-4b60-9e1d-0c5b8a9f6e42",
+    "name": "terms.tsv",
+    "by": "anna",
+    "created": 1_790_000_000.0,
+    "dictionaries": [{"source_language": "de", "target_language": "en", "terms": 120}],
+}
 _PARAMETERS = {
     "domain": "software",
     "job": _JOB["id"],
     "correction": _CORRECTION["id"],
+    "glossary": _GLOSSARY["id"],
+    "glossary_id": _GLOSSARY["id"],
     "words": "Datei gelöscht",
     "document": _DOCUMENT["id"],
     "source": _SENTENCE,
@@ -143,6 +152,10 @@ EXAMPLES = {
     ),
     ("get", "/v1/documents/{document}/content"): Example(),
     ("delete", "/v1/documents/{document}"): Example(),
+    ("post", "/v1/glossaries"): Example(answered={**_GLOSSARY, "left_out": 0}),
+    ("get", "/v1/glossaries"): Example(answered={"glossaries": [_GLOSSARY]}),
+    ("get", "/v1/glossaries/{glossary}"): Example(answered=_GLOSSARY),
+    ("delete", "/v1/glossaries/{glossary}"): Example(),
     ("get", "/health"): Example(answered={"status": "ok", "version": __version__}),
     ("get", "/ready"): Example(answered={"status": "ready", "waiting": 0}),
     ("get", "/metrics"): Example(),

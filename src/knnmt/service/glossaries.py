@@ -1,7 +1,7 @@
-"""`Glossaries`: terms that tools send, kept for later requests that name them.
+"""`Glossaries`: terms that tools and the page send, kept for later requests that name them.
 
-Each is kept in DATA/glossaries/ID.json. The key that made a glossary can use it, and so can keys with the role admin
-for all domains.
+Each is kept in DATA/glossaries/ID.json; without a data directory, in memory until the service ends. The key that made
+a glossary can use it, and so can keys with the role admin for all domains.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from threading import Lock
 
 from knnmt.config import check
 from knnmt.corpus.glossary import Glossary
+from knnmt.corpus.glossary_files import read_terms
+from knnmt.corpus.languages import normalise
 from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.engine.language_codes import same_language
 from knnmt.errors import KnnmtError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
 from knnmt.service.access import Caller
-from knnmt.service.problems import Problem
+from knnmt.service.problems import Problem, problem_of
 
 _log = logging.getLogger("knnmt.service")
 _GLOSSARIES = "glossaries"
@@ -69,7 +72,10 @@ class KeptGlossary:
 
     def of(self, source: str, target: str) -> Dictionary | None:
         """The terms of a language pair."""
-        return next((each for each in self.dictionaries if each.pair == (source, target)), None)
+        return next(
+            (each for each in self.dictionaries if _is_same(each.source, source) and _is_same(each.target, target)),
+            None,
+        )
 
     def with_dictionary(self, new: Dictionary) -> KeptGlossary:
         """A copy in which this dictionary replaces the one of the same languages."""
@@ -78,7 +84,10 @@ class KeptGlossary:
 
 
 class Glossaries:
-    """The glossaries of a service. Threads may share it. data: None: none can be kept"""
+    """The glossaries of a service. Threads may share it.
+
+    data: None: they are forgotten when the service ends
+    """
 
     def __init__(self, data: Path | None) -> None:
         self._place = None if data is None else data.resolve() / _GLOSSARIES
@@ -92,7 +101,7 @@ class Glossaries:
 
     @property
     def can_keep(self) -> bool:
-        """Whether glossaries can be made."""
+        """Whether glossaries outlast the service."""
         return self._place is not None
 
     def seen_by(self, caller: Caller) -> list[KeptGlossary]:
@@ -124,59 +133,89 @@ class Glossaries:
         """Replace the glossary with the same id."""
         content = json.dumps(asdict(glossary), ensure_ascii=False).encode()
         with self._changing:
-            publish_file(self._file(glossary.id), lambda out: out.write(content))
+            if self._place is not None:
+                publish_file(self._place / _file_name(glossary.id), lambda out: out.write(content))
             self._known[glossary.id] = glossary
         return glossary
 
     def delete(self, glossary: KeptGlossary) -> None:
         """Delete a glossary."""
-        with self._changing, storage_errors(self._file(glossary.id)):
-            self._file(glossary.id).unlink(missing_ok=True)
+        with self._changing:
+            if self._place is not None:
+                file = self._place / _file_name(glossary.id)
+                with storage_errors(file):
+                    file.unlink(missing_ok=True)
             self._known.pop(glossary.id, None)
-
-    def _file(self, number: str) -> Path:
-        if self._place is None:
-            raise Problem(
-                409,
-                "no_data_directory",
-                ("the service was started without a data directory, so it cannot keep glossaries"),
-            )
-        return self._place / f"{number}.json"
 
     def _read(self, file: Path) -> None:
         try:
             read = as_record(KeptGlossary, parse_json(read_regular(file, _MAX_FILE_BYTES)))
-            check(f"{read.id}.json" == file.name, "it has the id of another glossary")
+            check(_file_name(read.id) == file.name, "it has the id of another glossary")
         except (OSError, ValueError, KnnmtError) as error:
             _log.error("%s: this glossary cannot be read and is skipped: %s", file, error)
         else:
             self._known[read.id] = read
 
 
+def read_dictionary(file: Path, name: str, languages: tuple[str, str], max_bytes: int) -> tuple[Dictionary, int]:
+    """The terms of a file, and how many more it has for the same sources, which are left out.
+
+    name: the file's name, for problems; they say which line is invalid
+    """
+    terms: dict[str, str] = {}
+    left_out = 0
+    try:
+        for term, place in read_terms(file, *languages, max_bytes):
+            _require_term(term.source, term.target, place)
+            left_out += terms.setdefault(term.source, term.target) != term.target
+            _require_few(len(terms))
+    except (KnnmtError, Problem) as error:
+        problem = error if isinstance(error, Problem) else problem_of(error)
+        raise Problem(problem.status, problem.code, problem.message.replace(str(file), name)) from None
+    source, target = (normalise(tag).partition("-")[0] for tag in languages)
+    return Dictionary(source, target, tuple(terms.items())), left_out
+
+
 def require_terms(terms: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Raise a problem that names the first invalid term."""
     if not terms:
         raise Problem(422, "invalid_request", "expected entries, found none")
-    if len(terms) > _MAX_TERMS:
-        raise Problem(413, "too_large", f"a dictionary may have at most {_MAX_TERMS:,} entries; found {len(terms):,}")
+    _require_few(len(terms))
     seen: set[str] = set()
     for number, (source, target) in enumerate(terms, 1):
         where = f"entry {number}"
-        if not source or not target:
-            raise Problem(422, "invalid_request", f"{where}: expected a term and its translation, found white space")
-        if any(character < " " or "\ud800" <= character <= "\udfff" for character in source + target):
-            raise Problem(422, "invalid_request", f"{where}: contains a control character")
-        if max(len(source.encode()), len(target.encode())) > _MAX_TERM_BYTES:
-            raise Problem(422, "invalid_request", f"{where}: a term may have at most {_MAX_TERM_BYTES:,} bytes")
+        _require_term(source, target, where)
         if source in seen:
             raise Problem(422, "invalid_request", f"{where}: {source[:60]!r} appears twice")
         seen.add(source)
     return tuple(terms)
 
 
+def _require_few(count: int) -> None:
+    if count > _MAX_TERMS:
+        raise Problem(413, "too_large", f"a glossary may have at most {_MAX_TERMS:,} terms: divide it")
+
+
+def _require_term(source: str, target: str, where: str) -> None:
+    if not source or not target:
+        raise Problem(422, "invalid_request", f"{where}: expected a term and its translation, found white space")
+    if any(character < " " or "\ud800" <= character <= "\udfff" for character in source + target):
+        raise Problem(422, "invalid_request", f"{where}: contains a control character")
+    if max(len(source.encode()), len(target.encode())) > _MAX_TERM_BYTES:
+        raise Problem(422, "invalid_request", f"{where}: a term may have at most {_MAX_TERM_BYTES:,} bytes")
+
+
 def terms_of(dictionaries: list[Dictionary], source: str | None, target: str | None) -> Glossary:
     """Terms as the translator takes them. If some contradict each other, the first counts."""
     return Glossary([term for each in dictionaries for term in each.terms], source, target)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return one == other or bool(same_language(one, other))
+
+
+def _file_name(number: str) -> str:
+    return f"{number}.json"
 
 
 def _sees(caller: Caller, glossary: KeptGlossary) -> bool:

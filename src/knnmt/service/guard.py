@@ -23,6 +23,7 @@ from knnmt.service.problems import Problem
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
 _MEMORIES = re.compile(r"/v1/domains/[^/]+/memories|/v3/translation_memories/files/[^/]+")
 _DOCUMENTS = re.compile(r"/v1/documents|/v2/document|/translate_file")
+_GLOSSARIES = re.compile(r"/v1/glossaries")
 _LINKED = re.compile(r"/|/page/[^/]+|/openapi\.json|/health|/ready|/metrics")  # what a link of another site may open
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DOMAIN = "knnmt.domain"  # the key of the path's domain in the scope of a request
@@ -106,6 +107,9 @@ class _TooLarge:
         if _DOCUMENTS.fullmatch(path):
             most = limits.document_bytes
             return cls(most, f"a document may have at most {most:,} bytes: split it, and send its parts one by one")
+        if _GLOSSARIES.fullmatch(path):
+            most = limits.document_bytes
+            return cls(most, f"a glossary may have at most {most:,} bytes: divide it")
         most = limits.body_bytes
         return cls(most, f"the body of a request may have at most {most:,} bytes: send several requests")
 

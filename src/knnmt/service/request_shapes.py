@@ -111,6 +111,9 @@ class Decoded(OfTexts):
     max_tokens: int | None = Field(default=None, ge=1, description="The longest translation of a sentence, in tokens.")
     split_sentences: bool = Field(default=True, description="Translate the sentences of a text one by one.")
     glossary: list[TermAsked] = Field(default=[], max_length=1_000, description="Terms that translations must contain.")
+    glossary_id: str | None = Field(
+        default=None, max_length=80, description="A glossary that was sent before; `glossary` takes precedence."
+    )
     protect: bool = Field(default=True, description="Keep placeholders, numbers and tags, each once.")
     tags: Tags = Field(default="auto", description="What counts as a tag.")
     placeholders: list[str] = Field(

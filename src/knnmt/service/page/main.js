@@ -1,6 +1,7 @@
 // The page: a text and a domain in, translations out.
 import { byId } from "./elements.js";
 import { listenForFiles } from "./files.js";
+import { listenForGlossaries } from "./glossary.js";
 import { Sentences } from "./sentences.js";
 import { listenForMemory } from "./memory.js";
 import { ask, keepKey, ownDomain, Refused } from "./service.js";
@@ -88,6 +89,7 @@ function showFacts() {
   const facts = domain.memory ? size : told("domain_alone");
   byId("domain-facts").textContent = [languages, facts].filter(Boolean).join(" · ");
   byId("text").lang = domain.source_language ?? "";
+  glossaries.show();
   byId("memory").hidden = !domain.memory;
 }
 
@@ -95,19 +97,6 @@ function showFacts() {
 async function changed(domain, stored) {
   domain.learnt(stored);
   if (!byId("results").hidden) await sentences.again(domain);
-}
-
-// The terms of the glossary box.
-function terms() {
-  const found = [];
-  byId("glossary").value.split("\n").forEach((line, number) => {
-    if (!line.trim()) return;
-    const at = line.indexOf("=");
-    const [source, target] = [line.slice(0, at).trim(), line.slice(at + 1).trim()];
-    if (at < 0 || !source || !target) throw new Refused(0, told("glossary_line", { line: number + 1 }));
-    found.push({ source, target });
-  });
-  return found;
 }
 
 async function translate(event) {
@@ -118,7 +107,7 @@ async function translate(event) {
   if (!text.trim() || !domain) return speak(told("nothing"));
   byId("results").hidden = false;
   try {
-    await sentences.translate(text, domain, terms());
+    await sentences.translate(text, domain, glossaries.asked());
   } catch (error) {
     fail(error);
   }
@@ -136,6 +125,7 @@ async function copy() {
 async function start() {
   try {
     await listDomains();
+    await glossaries.list();
     const here = document.activeElement;
     const isTouched = matchMedia("(pointer: coarse)").matches; // where a field that has the focus brings up a keyboard
     if (byId("access").contains(here) || (here === document.body && !isTouched)) byId("text").focus();
@@ -177,6 +167,7 @@ byId("stop").addEventListener("click", () => {
   speak(told("stopped"));
 });
 byId("copy").addEventListener("click", copy);
+const glossaries = listenForGlossaries({ domain: chosenDomain, speak, fail, succeed });
 const memory = listenForMemory({ domain: chosenDomain, speak, fail, succeed, changed });
-listenForFiles({ domain: chosenDomain, terms, speak, welcome, choose, fail, succeed });
+listenForFiles({ domain: chosenDomain, glossary: glossaries.asked, speak, welcome, choose, fail, succeed });
 start();

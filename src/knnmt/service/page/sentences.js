@@ -20,7 +20,7 @@ export class Sentences {
   }
 
   // Translate a text in a domain; what was under way is given up. Rows of the same sentences stay, to show what changed.
-  // isLearnt: because of what was learnt
+  // glossary: what requests say of it; isLearnt: because of what was learnt
   async translate(text, domain, glossary, isLearnt = false) {
     this.stop();
     const running = (this._running = new AbortController());
@@ -81,7 +81,7 @@ export class Sentences {
       else this._speak(rows.length === 1 ? told("translated_one") : told("translated", { count: count(rows.length) }));
     };
     const languages = domain.directions ? { source_language: domain.source_language, target_language: domain.target_language } : {};
-    const asked = { ...languages, glossary, evidence: domain.memory, match: domain.memory };
+    const asked = { ...languages, ...glossary, evidence: domain.memory, match: domain.memory };
     const work = [
       this._stream(rows, { ...asked, domain: domain.name }, signal, (row, made) => {
         if (made.so_far !== undefined) return row.grow(made.so_far);
@@ -90,7 +90,7 @@ export class Sentences {
       }),
     ];
     const alone = (row, made) => (made.so_far === undefined ? row.showAlone(made) : row.growAlone(made.so_far));
-    if (domain.memory) work.push(this._stream(rows, { ...languages, glossary, domain: "base" }, signal, alone));
+    if (domain.memory) work.push(this._stream(rows, { ...languages, ...glossary, domain: "base" }, signal, alone));
     await Promise.all(work);
   }
 

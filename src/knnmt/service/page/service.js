@@ -39,6 +39,8 @@ export async function ask(method, path, options) {
   return response.json();
 }
 
+export const remove = (path) => send("DELETE", path);
+
 export async function download(path) {
   return (await send("GET", path)).blob();
 }

@@ -10,11 +10,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from knnmt.corpus.glossary import Glossary, Term
 from knnmt.protection.placeholder_syntax import MAX_PATTERNS, checked_patterns
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
-from knnmt.service.asking import TheCaller, TheService, domain_asked, sent_file
+from knnmt.service.asking import TheCaller, TheService, domain_asked, glossary_of, sent_file
 from knnmt.service.documents import DocumentWork, SentDocument
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
@@ -56,6 +55,9 @@ async def send(
         list[str] | None,
         Query(description="A term of a glossary as `term=translation`; may be repeated.", max_length=1_000),
     ] = None,
+    glossary_id: Annotated[
+        str | None, Query(description="A glossary that was sent before; `term` takes precedence.", max_length=80)
+    ] = None,
     placeholder: Annotated[
         list[str] | None,
         Query(
@@ -75,16 +77,17 @@ async def send(
     chosen = domain_asked(request, service, caller, domain, languages=told)
     await asyncio.to_thread(service.translator.between, told)  # raises for languages that no model has
     known = await asyncio.to_thread(service.describe, chosen)
+    languages = (
+        source_language or _text(known["source_language"]),
+        target_language or _text(known["target_language"]),
+    )
     work = DocumentWork(
         domain=chosen,
         client=caller.client,
-        languages=(
-            source_language or _text(known["source_language"]),
-            target_language or _text(known["target_language"]),
-        ),
+        languages=languages,
         told=told,
         settings=TextSettings(placeholders=checked_patterns(placeholder or ())),
-        glossary=_glossary(term or []),
+        glossary=await glossary_of(service, caller, _terms(term or []), glossary_id, languages),
         with_remarks=review,
         ignore_stated=ignore_stated_languages,
     )
@@ -167,11 +170,11 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _glossary(terms: list[str]) -> Glossary | None:
+def _terms(written: list[str]) -> list[tuple[str, str]]:
     found = []
-    for each in terms:
+    for each in written:
         source, sign, target = (part.strip() for part in each.partition("="))
         if not (source and sign and target):
             raise Problem(422, "invalid_request", f"term: expected term=translation, found {each[:80]!r}")
-        found.append(Term(source, target))
-    return Glossary(found) if found else None
+        found.append((source, target))
+    return found
