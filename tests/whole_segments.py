@@ -14,8 +14,9 @@ from knnmt.datastore.segment import source_arrays
 
 
 def arrays_of_sources(texts: Sequence[str], tokens: Sequence[Sequence[int]]) -> dict[str, Array]:
-    """Hashes, words, tokens and postings of sources."""
+    """Hashes, words, tokens and postings of sources, none of which is a line of another unit."""
     return {
+        "lines": np.zeros(len(texts), np.uint8),
         "source_hashes": np.array([sameness_hash(text) for text in texts], np.int64),
         **word_arrays([word_hashes(text) for text in texts]),
         **source_arrays(tokens),

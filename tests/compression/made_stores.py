@@ -38,7 +38,7 @@ def made_store(path: Path, keys: Array, values: Sequence[int] | Array, segments:
             "values": tokens,
             "sentences": np.repeat(np.arange(len(group)), _SENTENCE)[: len(tokens)].astype(np.int32),
             "positions": np.tile(np.arange(_SENTENCE), len(group))[: len(tokens)].astype(np.int32),
-            **sentence_arrays(*texts_of(pairs), targets),
+            **sentence_arrays(texts_of(pairs), targets),
             **arrays_of_sources([pair.source for pair in pairs], [[number, number] for number in group.tolist()]),
             "source_states": np.repeat(group[:, None], 2, 0).repeat(7, 1).astype(keys.dtype),
             **arrays_of_a_pass(len(tokens)),

@@ -109,7 +109,8 @@ WRONG_FORMS: list[tuple[str, Callable[[Array], Array]]] = [
     ("alignment", lambda array: array.astype(np.uint8)),
     ("log_probabilities", lambda array: array.astype(np.float32)),
     ("first_choices", lambda array: array[:-1]),
-    ("context_offsets", lambda array: array[:-1]),
+    ("lines", lambda array: array[:-1]),
+    ("lines", lambda array: array.astype(np.int32)),
     ("source_states", lambda array: array[:, 0]),
 ]
 
@@ -143,15 +144,16 @@ def rising(*numbers: int) -> Callable[[Array], Array]:
 
 WRAPPED_32 = rising(2**31 - 1, 5 - 2**31, -5)
 WRAPPED_64 = rising(2**63 - 1 - 2**31, 2**30 - 2**63, -5)
-OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "posting_offsets", "context_offsets", "word_offsets")
+OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "posting_offsets", "word_offsets")
 WRONG_CONTENT = [
     *[(name, at(5, value)) for name in ("values", "target_tokens") for value in (-1, 231, 2**31 - 1, -(2**31))],
     *[(name, at(5, value)) for name in ("sentences", "positions") for value in (-1, 99, 2**31 - 1)],
     *[("alignment", at(5, value)) for value in (99, 2**16 - 1)],
     *[("log_probabilities", at(5, value)) for value in (1, np.nan, np.inf)],
     ("first_choices", at(5, 2)),
-    ("contexts", at(3, 0xFF)),
-    *[("context_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
+    ("lines", at(0, 1)),
+    ("lines", at(1, 2)),
+    ("lines", at(slice(None), 1)),
     *[(name, at(2, value)) for name in ("text_offsets", "target_offsets") for value in (-5, 2**40, -(2**63))],
     *[("source_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
     *[("source_tokens", at(2, value)) for value in (-1, 2**31 - 1)],
@@ -261,14 +263,6 @@ def test_the_removed_sentences_are_looked_at_in_the_same_way(store: Path, transl
 
 @pytest.mark.parametrize("absent", REQUIRED)
 def test_a_segment_without_one_of_its_arrays_is_refused(store: Path, absent: str) -> None:
-    alter_arrays(store, **{absent: None})
-    with pytest.raises(DatastoreDamagedError, match=f"arrays are missing: {absent}"):
-        Datastore.open(store)
-
-
-@pytest.mark.parametrize(("absent", "there"), [("contexts", "context_offsets"), ("context_offsets", "contexts")])
-def test_half_of_the_contexts_is_refused(store: Path, absent: str, there: str) -> None:
-    assert there in read_arrays(segment_file(store))
     alter_arrays(store, **{absent: None})
     with pytest.raises(DatastoreDamagedError, match=f"arrays are missing: {absent}"):
         Datastore.open(store)

@@ -23,7 +23,7 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.joining import Shared, same_beginning
 from knnmt.datastore.merging import join
 from knnmt.datastore.postings import POSTINGS, WORDS
-from knnmt.datastore.segment import CONTEXTS, Segment
+from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
@@ -70,7 +70,7 @@ def everything(store: Datastore) -> dict[str, list[Any]]:
         words = np.repeat(arrays["word_tokens"], np.diff(arrays["word_offsets"]))
         found["words"] += [sorted(words[arrays["word_sentences"] == sentence].tolist()) for sentence in sentences]
         # Of postings `verify` knows what they must be.
-        for name in arrays.keys() - {"texts", "text_offsets", *CONTEXTS, *POSTINGS, *WORDS}:
+        for name in arrays.keys() - {"texts", "text_offsets", *POSTINGS, *WORDS}:
             found[name] += arrays[name].tolist()
     return found
 

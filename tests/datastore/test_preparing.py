@@ -84,8 +84,8 @@ def test_processes_prepare_what_this_one_would_and_end_with_it(engine: Transform
     alone = list(prepared_chunks(CHUNKS, engine.tokenizer, "drop"))
     assert not beside.started
     assert alone[0].lines.tolist() == [0, 0, 1, 1, 0, 0]
-    texts = [bytes(row).decode() for row in alone[0].texts[6:12]]
-    assert texts == ["Erste Zeile.", "First line.", "own#1", "Zweite Zeile.", "Second line.", "own#1"]
+    texts = [bytes(row).decode() for row in alone[0].texts[8:16]]
+    assert texts == ["Erste Zeile.", "First line.", "own#1", "menu", "Zweite Zeile.", "Second line.", "own#1", "menu"]
     assert plain(prepared_chunks(waiting_for(beside), engine.tokenizer, "drop", 2)) == plain(alone)
     assert [other._process.poll() is not None for other in beside.started] == [True, True]
     assert not any(other._thread.is_alive() for other in beside.started)

@@ -15,7 +15,7 @@ from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.preparing import prepare
-from knnmt.datastore.segment import CONTEXTS, NOT_ALIGNED, SCORES
+from knnmt.datastore.segment import NOT_ALIGNED, SCORES
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
@@ -85,20 +85,14 @@ def test_every_entry_has_the_models_scores_and_its_source_token(
     assert {pair.origin: pair.context for pair in reduced.pairs()} == held
 
 
-def test_a_store_without_contexts_holds_no_arrays_of_them(tmp_path: Path, tiny: TransformerEngine) -> None:
-    store = Datastore.build(tmp_path / "s", some_pairs(3), tiny)
-    assert not set(CONTEXTS) & store.segments[0].arrays.keys()
-    assert {pair.context for pair in store.pairs()} == {""}
-
-
 def test_an_entry_may_be_aligned_with_nothing(tmp_path: Path, tiny: TransformerEngine) -> None:
     store = Datastore.build(tmp_path / "s", some_pairs(2), tiny).path
     alter_arrays(store, alignment=lambda array: array * 0 + np.uint16(NOT_ALIGNED))
     assert list(Datastore.open(store).verify()) == []
 
 
-def test_contexts_name_slices_and_none_is_as_before(tiny: TransformerEngine) -> None:
-    """Whatever stands in a context: pairs without one keep the digest that they had."""
+def test_contexts_name_slices(tiny: TransformerEngine) -> None:
+    """Whatever stands in a context."""
     plain, other = some_pairs(2)
     digests = [
         prepare(pairs, tiny.tokenizer, "drop").digest()

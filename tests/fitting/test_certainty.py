@@ -99,8 +99,3 @@ def test_what_something_else_has_written_is_refused(tmp_path: Path, change: dict
         Certainty.of_store(tmp_path)
     forget_certainty(tmp_path)
     assert Certainty.of_store(tmp_path) is None
-
-
-def test_what_another_version_has_written_is_passed_over(tmp_path: Path) -> None:
-    write_settings(tmp_path, **{SECTION: {"version": 2, "whatever": []}})
-    assert Certainty.of_store(tmp_path) is None

@@ -70,7 +70,7 @@ def _segment(path: Path, number: int, keys: Array) -> SegmentRecord:
         "values": tokens,
         "sentences": sentences,
         "positions": entries % SENTENCE,
-        **sentence_arrays(*texts_of(pairs), targets),
+        **sentence_arrays(texts_of(pairs), targets),
         **arrays_of_sources([pair.source for pair in pairs], [[each, each] for each in range(len(pairs))]),
         **arrays_of_a_pass(len(keys)),
     }

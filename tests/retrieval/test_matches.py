@@ -33,7 +33,7 @@ def segment(number: int, sources: Sequence[str]) -> Segment:
     """A segment in memory that holds sentences and no entries."""
     pairs = [SegmentPair(source, f"target of {source}", f"{number}#{place}") for place, source in enumerate(sources)]
     record = SegmentRecord(StoredFile(f"{number}.safetensors", 0, "0" * 64), len(pairs), 0)
-    arrays = {**sentence_arrays(*texts_of(pairs), [[]] * len(pairs)), **arrays_of_sources(sources, [[1]] * len(pairs))}
+    arrays = {**sentence_arrays(texts_of(pairs), [[]] * len(pairs)), **arrays_of_sources(sources, [[1]] * len(pairs))}
     return Segment(record, arrays, np.empty(0, np.int32), (), Path("nowhere"), 10)
 
 

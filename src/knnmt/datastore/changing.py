@@ -38,7 +38,7 @@ class AmongSources:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Selects among units whose texts or origins contain some characters; segments without them are not read."""
+    """Selects among units whose texts, origins or contexts contain some characters; other segments are not read."""
 
     characters: str
     chosen: Selection
@@ -80,8 +80,7 @@ def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Acc
 
 def _units(segment: Segment, sentences: Array) -> Iterator[tuple[int, SegmentPair]]:
     """The units among some sentences, without lines of units."""
-    lines = segment.arrays.get("lines")
-    return ((each, segment.pair(each)) for each in sentences.tolist() if lines is None or not lines[each])
+    return ((each, segment.pair(each)) for each in sentences[segment.arrays["lines"][sentences] == 0].tolist())
 
 
 def write_change(

@@ -37,7 +37,7 @@ from knnmt.datastore.building import (
 from knnmt.datastore.changing import removed_by
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.merging import MAY_DIFFER, join, without_removed
+from knnmt.datastore.merging import join, without_removed
 from knnmt.datastore.origins import file_of
 from knnmt.datastore.publication import clear_files, publish_file, storage_errors, sync_directory
 from knnmt.datastore.segment import Segment
@@ -307,7 +307,7 @@ def _pieces(segments: Sequence[Segment]) -> Iterator[_Piece]:
         if len(segment.gone_sentences()) == segment.record.sentences:
             continue
         stays = not len(segment.removed) and segment.record.entries >= slices.SLICE_ENTRIES // 2
-        unlike = bool(waiting) and bool((segment.arrays.keys() ^ waiting[0].arrays.keys()) - MAY_DIFFER)
+        unlike = bool(waiting) and segment.arrays.keys() != waiting[0].arrays.keys()
         if waiting and (stays or unlike or entries >= slices.SLICE_ENTRIES):
             yield tuple(waiting)
             waiting, entries = [], 0

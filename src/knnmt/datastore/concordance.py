@@ -10,6 +10,7 @@ import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.prepared import TEXTS
 from knnmt.datastore.segment import Segment
 
 _ASCII = re.compile(r"[\x00-\x7f]+")
@@ -59,9 +60,9 @@ def _pattern(words: Sequence[str]) -> re.Pattern[bytes]:
 def _newest_first(
     segment: Segment, pattern: re.Pattern[bytes], proceed: Callable[[], bool], block_bytes: int
 ) -> Iterator[SegmentPair]:
-    """The live units of a segment in whose texts or origins a pattern matches, from the last to the first."""
-    begins = segment.offsets("text_offsets")[::3]  # where each sentence begins; the last number is the end
-    lines = segment.arrays.get("lines")
+    """The live units of a segment in whose texts, origins or contexts a pattern matches, from the last to the first."""
+    begins = segment.offsets("text_offsets")[::TEXTS]  # where each sentence begins; the last number is the end
+    lines = segment.arrays["lines"]
     removed = set(segment.gone_sentences().tolist())
     end = len(begins) - 1
     while end > 0 and proceed():
@@ -69,7 +70,7 @@ def _newest_first(
         texts: bytes = segment.arrays["texts"][begins[first] : begins[end]].tobytes()
         for place in reversed(_places(texts.lower(), begins[first : end + 1] - begins[first], pattern)):
             sentence = first + place
-            if sentence not in removed and (lines is None or not lines[sentence]):
+            if sentence not in removed and not lines[sentence]:
                 yield segment.pair(sentence)
         end = first
 

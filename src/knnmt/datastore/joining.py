@@ -16,7 +16,7 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
-from knnmt.datastore.merging import MAY_DIFFER
+from knnmt.datastore.prepared import TEXTS
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES
 from knnmt.records import parse_json
@@ -31,11 +31,7 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
     count = 0
     for segment in reversed(segments):
         entries = segment.record.entries
-        if (
-            entries > 2 * size
-            or entries + size > MAX_JOINED_ENTRIES
-            or (segment.arrays.keys() ^ added.keys()) - MAY_DIFFER
-        ):
+        if entries > 2 * size or entries + size > MAX_JOINED_ENTRIES or segment.arrays.keys() != added.keys():
             break
         count, size = count + 1, size + entries
     return count
@@ -101,7 +97,7 @@ def _holds(whole: Segment, sentence: int, entry: int, part: Segment) -> bool:
     if last > whole.record.entries or sentence + part.record.sentences > whole.record.sentences:
         return False
     offsets = whole.arrays["text_offsets"]
-    text = whole.arrays["texts"][offsets[3 * sentence] : offsets[3 * (sentence + part.record.sentences)]]
+    text = whole.arrays["texts"][offsets[TEXTS * sentence] : offsets[TEXTS * (sentence + part.record.sentences)]]
     return (
         np.array_equal(whole.arrays["values"][entry:last], part.arrays["values"])
         and np.array_equal(text, part.arrays["texts"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from knnmt.datastore.prepared import TEXTS
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.protection.content import MIN_BYTES
@@ -38,7 +39,7 @@ def _shortest(segments: list[Segment]) -> float | None:
     step = max(1, sum(each.record.sentences for each in segments) // _SAMPLED)
     ratios = [np.empty(0)]
     for segment in segments:
-        begins, middles, ends = (segment.arrays["text_offsets"][part:][:: 3 * step] for part in range(3))
+        begins, middles, ends = (segment.arrays["text_offsets"][part:][:: TEXTS * step] for part in range(3))
         count = len(ends)
         source, target = middles[:count] - begins[:count], ends - middles[:count]
         usual = source >= MIN_BYTES

@@ -11,18 +11,16 @@ import numpy as np
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import POSTINGS, WORDS, joined_words, posting_arrays, words_of_chosen
-from knnmt.datastore.segment import CONTEXTS, Segment
+from knnmt.datastore.prepared import TEXTS
+from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
 # How each array is joined: as rows of entries or sentences, as rows of ragged arrays, or as offsets into these.
 ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "log_probabilities", "first_choices", "counts")
-# Some of the joined segments may lack these arrays: they are empty there.
-MAY_DIFFER = frozenset({"lines", *CONTEXTS})
 _SENTENCE_ARRAYS = ("source_hashes", "lines")
 _RAGGED = {
     "target_offsets": ("target_tokens",),
     "source_offsets": ("source_tokens", "source_states"),
-    "context_offsets": ("contexts",),
 }
 
 
@@ -55,7 +53,7 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
     for part in parts:
         if len(part["target_offsets"]) == 1:
             continue
-        if waiting and (entries >= SLICE_ENTRIES or (part.keys() ^ waiting[0].keys()) - MAY_DIFFER):
+        if waiting and (entries >= SLICE_ENTRIES or part.keys() != waiting[0].keys()):
             yield join(waiting)
             waiting, entries = [], 0
         waiting.append(part)
@@ -70,8 +68,7 @@ def sound_arrays(segment: Segment) -> dict[str, Array]:
     segment.gone_sentences()
     segment.words()
     for name in ("text_offsets", *_RAGGED):
-        if name in segment.arrays:
-            segment.offsets(name)
+        segment.offsets(name)
     return segment.arrays
 
 
@@ -89,12 +86,11 @@ def chosen_arrays(arrays: dict[str, Array], sentences: Array, entries: Array) ->
     left = {name: arrays[name][entries] for name in ENTRY_ARRAYS if name in arrays}
     left["sentences"] = np.searchsorted(sentences, left["sentences"]).astype(np.int32)
     for offsets, names in _RAGGED.items():
-        if offsets in arrays:
-            left[offsets], rows = _choose(arrays[offsets], sentences)
-            left |= {name: arrays[name][rows] for name in names if name in arrays}
+        left[offsets], rows = _choose(arrays[offsets], sentences)
+        left |= {name: arrays[name][rows] for name in names if name in arrays}
     left |= posting_arrays(left["source_tokens"], left["source_offsets"])
-    left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS if name in arrays}
-    texts = (3 * sentences[:, None] + np.arange(3)).ravel()
+    left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS}
+    texts = (TEXTS * sentences[:, None] + np.arange(TEXTS)).ravel()
     left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)
     left["texts"] = arrays["texts"][rows]
     return left
@@ -111,14 +107,6 @@ def _choose(offsets: Array, chosen: Array) -> tuple[Array, Array]:
 def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     """The arrays of one segment from the arrays of several, which must all have the same names."""
     joined = {}
-    if any("lines" in part for part in parts):
-        parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]
-    if any("contexts" in part for part in parts):
-        nothing = np.empty(0, np.uint8)
-        parts = [
-            {"contexts": nothing, "context_offsets": np.zeros(len(part["target_offsets"]), np.int64), **part}
-            for part in parts
-        ]
     sentences = np.cumsum([0, *(len(part["target_offsets"]) - 1 for part in parts)])
     for name in parts[0]:
         if name in (*POSTINGS, *WORDS):

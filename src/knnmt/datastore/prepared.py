@@ -13,24 +13,20 @@ from numpy.typing import NDArray
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.rows import Rows
 
-_TEXTS = 3  # source, target and origin
-_IS_CONTEXT = 1 << 63  # set in the length of a context: sentences without a context keep their digests
+TEXTS = 4  # source, target, origin and context
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
     """Consecutive sentences: the units of a memory, each followed by its lines.
 
-    texts: source, target and origin of each sentence as read, in UTF-8, one row each; contexts: a row for each sentence
-    named: the bytes that identify each sentence; a slice's digest is made from them
+    texts: source, target, origin and context of each sentence as read, in UTF-8, one row each
     sources, targets: token ids of the texts that the model sees
     words: the hashes of the words of the sources; hashes: those of the sources, int64
     lines: uint8, 1 for a line of the unit before it
     """
 
     texts: Rows
-    contexts: Rows
-    named: Rows
     sources: Rows
     targets: Rows
     words: Rows
@@ -53,9 +49,7 @@ class Slice:
         """Some of the sentences."""
         own = slice(first, end)
         return Slice(
-            texts=self.texts[_TEXTS * first : _TEXTS * end],
-            contexts=self.contexts[own],
-            named=self.named[own],
+            texts=self.texts[TEXTS * first : TEXTS * end],
             sources=self.sources[own],
             targets=self.targets[own],
             words=self.words[own],
@@ -66,9 +60,7 @@ class Slice:
     def taken(self, sentences: NDArray[np.int64]) -> Slice:
         """The sentences with these numbers."""
         return Slice(
-            texts=self.texts.taken((_TEXTS * sentences[:, None] + np.arange(_TEXTS)).ravel()),
-            contexts=self.contexts.taken(sentences),
-            named=self.named.taken(sentences),
+            texts=self.texts.taken((TEXTS * sentences[:, None] + np.arange(TEXTS)).ravel()),
             sources=self.sources.taken(sentences),
             targets=self.targets.taken(sentences),
             words=self.words.taken(sentences),
@@ -78,33 +70,19 @@ class Slice:
 
     def origin(self, sentence: int) -> str:
         """The origin of a sentence."""
-        return bytes(self.texts[_TEXTS * range(len(self))[sentence] + 2]).decode("utf-8")
+        return bytes(self.texts[TEXTS * range(len(self))[sentence] + 2]).decode("utf-8")
 
     def digest(self) -> str:
         """A digest of the slice's content, for its name."""
-        return hashlib.sha256(self.named.numbers.data).hexdigest()[:16]
+        digest = hashlib.sha256()
+        for array in (self.lines, self.texts.lengths.astype("<i8"), self.texts.numbers):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()[:16]
 
 
-def texts_of(pairs: Sequence[SegmentPair]) -> tuple[Rows, Rows]:
-    """The texts and the contexts of pairs, as a slice holds them."""
-    texts = [text.encode("utf-8") for pair in pairs for text in (pair.source, pair.target, pair.origin)]
-    return _in_rows(texts), _in_rows([pair.context.encode("utf-8") for pair in pairs])
-
-
-def names_of(pairs: Sequence[SegmentPair]) -> Rows:
-    """The bytes that identify pairs: their texts, each after its length, and a context only if there is one."""
-    names = []
-    for pair in pairs:
-        texts = [text.encode("utf-8") for text in (pair.source, pair.target, pair.origin)]
-        parts = [part for text in texts for part in (len(text).to_bytes(8, "little"), text)]
-        if pair.context:
-            context = pair.context.encode("utf-8")
-            parts += [(len(context) | _IS_CONTEXT).to_bytes(8, "little"), context]
-        names.append(b"".join(parts))
-    return _in_rows(names)
-
-
-def _in_rows(texts: Sequence[bytes]) -> Rows:
+def texts_of(pairs: Sequence[SegmentPair]) -> Rows:
+    """The texts of pairs, as a slice holds them."""
+    texts = [text.encode("utf-8") for pair in pairs for text in (pair.source, pair.target, pair.origin, pair.context)]
     return Rows.cut(np.frombuffer(b"".join(texts), np.uint8), [*map(len, texts)])
 
 

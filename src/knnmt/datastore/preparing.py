@@ -28,7 +28,7 @@ from knnmt.corpus.match_tokens import word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import sameness_hash
 from knnmt.corpus.units import for_model, lines_of
-from knnmt.datastore.prepared import Slice, names_of, texts_of
+from knnmt.datastore.prepared import Slice, texts_of
 from knnmt.engine.rows import Rows
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import InputError
@@ -51,8 +51,7 @@ def prepare(units: Sequence[SegmentPair], tokenizer: Tokenizer, accelerators: Ac
     _require_text(units)
     seen = [for_model(pair, accelerators) for pair in pairs]
     return Slice(
-        *texts_of(pairs),
-        names_of(pairs),
+        texts_of(pairs),
         Rows.of(tokenizer.encode_sources([pair.source for pair in seen])),
         Rows.of(tokenizer.encode_targets([pair.target for pair in seen])),
         Rows.of([word_hashes(pair.source) for pair in seen]),

@@ -8,8 +8,9 @@
 | positions | int32 (entries,) | the index of the target token in its sentence |
 | target_tokens | int32 (tokens,) | all token ids of every target, one target after the other |
 | target_offsets | int64 (sentences + 1,) | where each target begins in target_tokens |
-| texts | uint8 (bytes,) | source, target and origin of every sentence, UTF-8, one after the other |
-| text_offsets | int64 (3 * sentences + 1,) | where each of these texts begins in texts |
+| texts | uint8 (bytes,) | source, target, origin and context of every sentence, UTF-8, one after the other |
+| text_offsets | int64 (4 * sentences + 1,) | where each of these texts begins in texts |
+| lines | uint8 (sentences,) | 1 for a sentence that is a line of the unit before it and no unit itself |
 | source_tokens | int32 (source tokens,) | every source's token ids as the model saw it, one after the other |
 | source_offsets | int64 (sentences + 1,) | where each source begins in source_tokens |
 | posting_… | | where each source token occurs (`knnmt.datastore.postings`) |
@@ -20,9 +21,7 @@
 | first_choices | uint8 (entries,) | 1 if that token was the model's first choice |
 
 Stores made for Fast kNN-MT also have source_states (source tokens, the model's dim): the encoder's output, in the type
-of the keys. Pruned stores have counts int32 (entries,): how many entries each one stands for. If units have several
-lines: lines uint8 (sentences,), 1 for a sentence that is a line of the unit before it and no unit itself. If units
-have contexts: contexts uint8 (bytes,), UTF-8, and context_offsets int64 (sentences + 1,).
+of the keys. Pruned stores have counts int32 (entries,): how many entries each one stands for.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, Buffer, Form, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.postings import POSTINGS, WORDS, posting_arrays
+from knnmt.datastore.prepared import TEXTS
 from knnmt.engine.rows import Rows
 from knnmt.errors import DatastoreDamagedError
 
@@ -44,21 +44,18 @@ _ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all 
 MAX_TOKENS = 1 << 24  # in any vocabulary
 SOURCE = ("source_tokens", "source_offsets")
 SCORES = ("log_probabilities", "first_choices")
-CONTEXTS = ("contexts", "context_offsets")
 NOT_ALIGNED = 0xFFFF
 REQUIRED = (
     *("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets"),
-    *("source_hashes", *SOURCE, *POSTINGS, *WORDS, "alignment", *SCORES),
+    *("lines", "source_hashes", *SOURCE, *POSTINGS, *WORDS, "alignment", *SCORES),
 )
-# Groups of arrays that a segment may have, each group as a whole.
-_OPTIONAL = (("source_states",), ("counts",), ("lines",), CONTEXTS)
+_OPTIONAL = {"source_states", "counts"}
 # Arrays of offsets, and the arrays that they divide.
 _DIVIDED = {
     "target_offsets": "target_tokens",
     "text_offsets": "texts",
     "source_offsets": "source_tokens",
     "posting_offsets": "posting_sentences",
-    "context_offsets": "contexts",
     "word_offsets": "word_sentences",
 }
 
@@ -73,9 +70,9 @@ def forms_of(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
         "log_probabilities": ("float16", (entries,)),
         "first_choices": ("uint8", (entries,)),
         **dict.fromkeys(("target_tokens", "source_tokens"), ("int32", (None,))),
-        **dict.fromkeys(("target_offsets", "source_offsets", "context_offsets"), ("int64", (sentences + 1,))),
-        **dict.fromkeys(("texts", "contexts"), ("uint8", (None,))),
-        "text_offsets": ("int64", (3 * sentences + 1,)),
+        **dict.fromkeys(("target_offsets", "source_offsets"), ("int64", (sentences + 1,))),
+        "texts": ("uint8", (None,)),
+        "text_offsets": ("int64", (TEXTS * sentences + 1,)),
         "source_states": (manifest.key_dtype, (None, None)),
         "source_hashes": ("int64", (sentences,)),
         "lines": ("uint8", (sentences,)),
@@ -96,7 +93,7 @@ def require_rows(path: Path, arrays: Mapping[str, Array]) -> None:
             raise DatastoreDamagedError(f"{path}: {what}. {_ADVICE}")
 
 
-def sentence_arrays(texts: Rows, contexts: Rows, targets: Sequence[Sequence[int]]) -> dict[str, Array]:
+def sentence_arrays(texts: Rows, targets: Sequence[Sequence[int]]) -> dict[str, Array]:
     """The arrays that hold the sentences of a segment."""
     tokens = Rows.of(targets)
     return {
@@ -104,7 +101,6 @@ def sentence_arrays(texts: Rows, contexts: Rows, targets: Sequence[Sequence[int]
         "text_offsets": texts.offsets,
         "target_tokens": tokens.numbers,
         "target_offsets": tokens.offsets,
-        **(dict(zip(CONTEXTS, (contexts.numbers, contexts.offsets), strict=True)) if len(contexts.numbers) else {}),
     }
 
 
@@ -145,9 +141,8 @@ class Segment:
         path = directory / record.stored.file
         content = map_stored(directory, record.stored, guarded)
         found = arrays_in(content, path)
-        optional = {name for group in _OPTIONAL if not found.keys().isdisjoint(group) for name in group}
-        optional |= {"source_states"} if manifest.for_fast else set()
-        forms = {name: form for name, form in forms_of(record, manifest).items() if name in optional.union(REQUIRED)}
+        expected = {*REQUIRED, *(_OPTIONAL & found.keys()), *(["source_states"] if manifest.for_fast else [])}
+        forms = {name: form for name, form in forms_of(record, manifest).items() if name in expected}
         require_arrays(path, found, forms)
         arrays = {name: found[name] for name in forms}
         require_rows(path, arrays)
@@ -163,9 +158,7 @@ class Segment:
     def pair(self, sentence: int) -> SegmentPair:
         """The texts of a sentence."""
         self._require_sentence(sentence)
-        texts = [self.divided("text_offsets", 3 * sentence + part) for part in range(3)]
-        if "contexts" in self.arrays:
-            texts.append(self.divided("context_offsets", sentence))
+        texts = [self.divided("text_offsets", TEXTS * sentence + part) for part in range(TEXTS)]
         try:
             return SegmentPair(*(text.tobytes().decode("utf-8") for text in texts))
         except UnicodeDecodeError as error:
@@ -248,14 +241,12 @@ class Segment:
 
     def units(self) -> Iterator[tuple[int, SegmentPair]]:
         """The live units as they were read, without lines of units."""
-        lines = self.arrays.get("lines")
-        return (each for each in self.pairs() if lines is None or not lines[each[0]])
+        return (each for each in self.pairs() if not self.arrays["lines"][each[0]])
 
     def units_of(self, sentences: Array) -> Array:
         """For each sentence the index of its unit: its own index, unless it is a line."""
-        lines = self.arrays.get("lines")
-        if lines is None:
-            return sentences
-        units = np.flatnonzero(lines == 0)
+        units = np.flatnonzero(self.arrays["lines"] == 0)
+        if len(sentences) and not (len(units) and units[0] == 0):
+            raise self.damaged("its first sentence is a line of no unit")
         found: Array = units[np.searchsorted(units, sentences, side="right") - 1]
         return found

@@ -129,10 +129,10 @@ def begin_slice(
             "values": part.targets.numbers,
             "sentences": sentences.astype(np.int32),
             "positions": positions.astype(np.int32),
-            **sentence_arrays(part.texts, part.contexts, part.targets),
+            **sentence_arrays(part.texts, part.targets),
             "source_hashes": part.hashes,
             **word_arrays(part.words),
-            **({"lines": part.lines} if part.lines.any() else {}),
+            "lines": part.lines,
             **source_arrays(part.sources),
             **found,
         }

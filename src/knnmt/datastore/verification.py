@@ -58,17 +58,16 @@ def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
             yield f"{what} is outside the vocabulary of {vocabulary}"
     if (arrays.get("counts", np.ones(entries, np.int32)) < 1).any():
         yield "the counts do not give each entry a number of at least 1"
-    lines = arrays.get("lines", np.zeros(1, np.uint8))
+    lines = arrays["lines"]
     if lines[:1].any() or (lines > 1).any():
         yield "the lines do not follow units"
     if not (arrays["log_probabilities"] <= 0).all():
         yield "a log-probability is above 0, or not a number"
     if (arrays["first_choices"] > 1).any():
         yield "the first choices are not 0 or 1 each"
-    yield from _context_problems(segment)
     yield from _entry_problems(segment)
     yield from _removal_problems(segment)
-    yield from _text_problems(arrays["texts"], arrays["text_offsets"], "text")
+    yield from _text_problems(arrays["texts"], arrays["text_offsets"])
 
 
 def _word_problems(segment: Segment) -> Iterator[str]:
@@ -85,25 +84,14 @@ def _all_finite(numbers: Array) -> bool:
     return int((numbers.view(np.uint16) & 0x7FFF).max(initial=0)) < 0x7C00
 
 
-def _context_problems(segment: Segment) -> Iterator[str]:
-    if "contexts" not in segment.arrays:
-        return
-    try:
-        offsets = segment.offsets("context_offsets")
-    except DatastoreDamagedError:
-        yield "context_offsets do not divide what they are offsets of"
-        return
-    yield from _text_problems(segment.arrays["contexts"], offsets, "context")
-
-
-def _text_problems(texts: Array, offsets: Array, what: str) -> Iterator[str]:
+def _text_problems(texts: Array, offsets: Array) -> Iterator[str]:
     inner = offsets[offsets < len(texts)]
     if (texts[inner] & 0xC0 == 0x80).any():
-        yield f"a {what} begins within a character"
+        yield "a text begins within a character"
     try:
         texts.tobytes().decode("utf-8")
     except UnicodeDecodeError:
-        yield f"the {what}s are not UTF-8"
+        yield "the texts are not UTF-8"
 
 
 def _entry_problems(segment: Segment) -> Iterator[str]:

@@ -27,7 +27,7 @@ from knnmt.index.covering import SourceIndex
 from knnmt.index.source_side import SourceStatistics
 
 _STATES = 3  # states that can be asked about, because callers move on at different times
-_OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "context_offsets")
+_OFFSETS = ("text_offsets", "target_offsets", "source_offsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ class OpenShard:
             self._states[name] = _State(store, SourceIndex(store.segments, earlier))
             for segment in store.segments:
                 for offsets in _OFFSETS:
-                    if offsets in segment.arrays:
-                        segment.offsets(offsets)  # raise an error here rather than for a sentence
+                    segment.offsets(offsets)  # raise an error here rather than for a sentence
             while len(self._states) > _STATES:
                 del self._states[next(iter(self._states))]
         manifest = store.manifest

@@ -21,7 +21,6 @@ from knnmt.errors import DatastoreDamagedError, SettingError, quoted
 from knnmt.records import as_record
 
 SECTION = "certainty"  # of a store's settings
-VERSION = 1
 MIN_PAIRS = 20  # the fewest pairs for a useful fit
 _STEPS = 50  # of Newton's method, which needs about six
 _TOWARDS_FLAT = 1e-3  # keeps the slope finite if few pairs are separated without an overlap
@@ -40,7 +39,6 @@ class Certainty:
     slope: float
     pairs: int
     config: RetrievalConfig
-    version: int = VERSION
 
     def __post_init__(self) -> None:
         check(math.isfinite(self.offset), f"offset must be finite, got {self.offset}")
@@ -66,9 +64,9 @@ class Certainty:
 
     @classmethod
     def of_store(cls, path: Path) -> Certainty | None:
-        """The certainty saved with a store; None if there is none, or if another version of knnmt wrote it."""
+        """The certainty saved with a store; None if there is none."""
         section = read_settings(path).get(SECTION)
-        if section is None or (isinstance(section, dict) and section.get("version") != VERSION):
+        if section is None:
             return None
         try:
             return as_record(cls, section)

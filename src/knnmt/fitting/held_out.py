@@ -14,6 +14,7 @@ from torch import Tensor
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.prepared import TEXTS
 from knnmt.datastore.source_hashes import possible_hashes
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import force_text
@@ -153,7 +154,7 @@ def _unit_source(entries: Entries, number: int, sentence: int) -> bytes:
     """The stored source of the unit that a sentence belongs to."""
     segment = entries.segments[number]
     (unit,) = segment.units_of(np.array([sentence])).tolist()
-    source: bytes = segment.divided("text_offsets", 3 * unit).tobytes()
+    source: bytes = segment.divided("text_offsets", TEXTS * unit).tobytes()
     return source
 
 
