@@ -35,9 +35,9 @@ from knnmt.decoding import beam as beam_module
 from knnmt.decoding.batch import Batch
 from knnmt.engine.precision import cpu_name
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.evaluation.plotting import new_figure, save_figure
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.translator import Translator
+from knnmt_lab.figures import new_figure, save_figure
 
 DRAFTED = (1, 2, 4, 8)  # tokens for each hypothesis
 

@@ -17,6 +17,8 @@ from knnmt.version import __version__
 
 if TYPE_CHECKING:
     from knnmt.cli.progress import progress_bars
+    from knnmt.compression.pca import reduce
+    from knnmt.compression.pruning import prune, prune_by, prune_known
     from knnmt.config import CacheConfig, DecodingConfig, Fading, FastConfig, OpenStores, RetrievalConfig
     from knnmt.corpus.filters import FilterConfig
     from knnmt.corpus.glossary import Glossary
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
     from knnmt.corpus.splitting import divide, halves, spread
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.copying import copy_store
-    from knnmt.datastore.overlap import unseen
+    from knnmt.datastore.overlap import overlap, unseen
     from knnmt.datastore.store import matching
     from knnmt.distributed.cluster import Cluster
+    from knnmt.distributed.tasks import run_tasks
     from knnmt.documents.content import Content
     from knnmt.documents.document import Replacing, Unit
     from knnmt.documents.memories import read_memories
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from knnmt.fitting.combiner_rows import collect_rows
     from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
     from knnmt.fitting.development import search_text
+    from knnmt.fitting.fidelity import fidelity
     from knnmt.fitting.gate_training import GateConfig, GateText, gate_text, train_gate
     from knnmt.fitting.likelihood import Positions
     from knnmt.fitting.ready_store import Built, Datastore, build
@@ -58,15 +62,18 @@ if TYPE_CHECKING:
     from knnmt.fitting.tuning import squared_temperatures, tune_positions
     from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
+    from knnmt.index.base import Index
     from knnmt.index.covering import Coverage, Covering, SourceIndex
     from knnmt.index.kinds import Kind, SearchSettings, lists_for
     from knnmt.index.progress import Bars
+    from knnmt.index.saved import build_index
     from knnmt.output_files import write_output
     from knnmt.protection.marked import Code, Marked, Role
     from knnmt.retrieval.distribution import log_weights
     from knnmt.retrieval.gate import ThresholdGate, TrainedGate
     from knnmt.retrieval.matches import Match
     from knnmt.retrieval.neighbours import Neighbours
+    from knnmt.retrieval.occurrences import aligned_source_tokens
     from knnmt.retrieval.open_store import OpenStore
     from knnmt.retrieval.retriever import Retrieval
     from knnmt.retrieval.settings import RetrievalSettings
@@ -112,6 +119,7 @@ _HOMES = {
     "GateConfig": "knnmt.fitting.gate_training",
     "GateText": "knnmt.fitting.gate_training",
     "Glossary": "knnmt.corpus.glossary",
+    "Index": "knnmt.index.base",
     "KNNLogitsProcessor": "knnmt.huggingface.processor",
     "Kind": "knnmt.index.kinds",
     "KnnmtError": "knnmt.errors",
@@ -152,7 +160,9 @@ _HOMES = {
     "TuningResult": "knnmt.evaluation.tuning_steps",
     "Unit": "knnmt.documents.document",
     "adapt": "knnmt.evaluation.adapting",
+    "aligned_source_tokens": "knnmt.retrieval.occurrences",
     "build": "knnmt.fitting.ready_store",
+    "build_index": "knnmt.index.saved",
     "choose_search": "knnmt.fitting.search_choice",
     "collect_rows": "knnmt.fitting.combiner_rows",
     "copy_store": "knnmt.datastore.copying",
@@ -160,6 +170,7 @@ _HOMES = {
     "evaluate": "knnmt.evaluation.evaluating",
     "explain": "knnmt.translator.explanation",
     "explanation_page": "knnmt.translator.page",
+    "fidelity": "knnmt.fitting.fidelity",
     "force_text": "knnmt.engine.forced",
     "gate_text": "knnmt.fitting.gate_training",
     "gather_systems": "knnmt.evaluation.systems",
@@ -170,11 +181,17 @@ _HOMES = {
     "matching": "knnmt.datastore.store",
     "merge": "knnmt.fitting.combined_stores",
     "open_document": "knnmt.documents.opening",
+    "overlap": "knnmt.datastore.overlap",
     "progress_bars": "knnmt.cli.progress",
+    "prune": "knnmt.compression.pruning",
+    "prune_by": "knnmt.compression.pruning",
+    "prune_known": "knnmt.compression.pruning",
     "read_glossary": "knnmt.corpus.glossary_files",
     "read_lines": "knnmt.corpus.lines",
     "read_memories": "knnmt.documents.memories",
+    "reduce": "knnmt.compression.pca",
     "resampled_scores": "knnmt.evaluation.scoring",
+    "run_tasks": "knnmt.distributed.tasks",
     "score": "knnmt.evaluation.scoring",
     "search_text": "knnmt.fitting.development",
     "shard_set": "knnmt.fitting.combined_stores",
@@ -219,6 +236,7 @@ __all__ = [
     "GateConfig",
     "GateText",
     "Glossary",
+    "Index",
     "KNNLogitsProcessor",
     "Kind",
     "KnnmtError",
@@ -260,7 +278,9 @@ __all__ = [
     "Unit",
     "__version__",
     "adapt",
+    "aligned_source_tokens",
     "build",
+    "build_index",
     "choose_search",
     "collect_rows",
     "copy_store",
@@ -268,6 +288,7 @@ __all__ = [
     "evaluate",
     "explain",
     "explanation_page",
+    "fidelity",
     "force_text",
     "gate_text",
     "gather_systems",
@@ -278,11 +299,17 @@ __all__ = [
     "matching",
     "merge",
     "open_document",
+    "overlap",
     "progress_bars",
+    "prune",
+    "prune_by",
+    "prune_known",
     "read_glossary",
     "read_lines",
     "read_memories",
+    "reduce",
     "resampled_scores",
+    "run_tasks",
     "score",
     "search_text",
     "shard_set",

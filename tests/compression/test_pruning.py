@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knnmt.compression import pruning
 from knnmt.compression.pca import KeyProjection, reduce
-from knnmt.compression.pruning import known, merge, nearest, prune, prune_known, prune_surest
+from knnmt.compression.pruning import known, merge, nearest, prune, prune_by, prune_known
 from knnmt.datastore import merging
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
@@ -262,20 +262,21 @@ def test_what_the_model_knows_goes(tiny: TransformerEngine, tmp_path: Path) -> N
     assert list(made.verify()) == []
 
 
-def test_entries_where_the_model_is_surest_go(tiny: TransformerEngine, tmp_path: Path) -> None:
-    """Beside a plain search of every entry, also where some were removed."""
+def test_a_rule_of_ones_own_decides_by_the_neighbours(tiny: TransformerEngine, tmp_path: Path) -> None:
     store = Datastore.build(tmp_path / "s", some_pairs(25), tiny)
     store.remove(matching(origin=store.segments[0].pair(3).origin))
-    keys, sure = column(store, "keys"), column(store, "log_probabilities").astype(np.float64)
-    least = []
-    for entry in range(len(keys)):
-        distances_sq = ((keys.astype(np.float64) - keys[entry].astype(np.float64)) ** 2).sum(axis=1)
-        distances_sq[entry] = -1
-        least.append(min(sure[place] for place in distances_sq.argsort(kind="stable")[:4]))
-    made = prune_surest(store, tmp_path / "new", plain_search(store), 3, 0.6)
-    gone = sorted(range(len(keys)), key=lambda entry: -least[entry])[: len(keys) - round(0.6 * len(keys))]
-    np.testing.assert_array_equal(column(made, "keys"), np.delete(keys, gone, axis=0))
-    assert made.manifest.transforms == ("surest:k=3,keep=0.6",)
+    search, keys = plain_search(store), column(store, "keys")
+    seen = []
+
+    def every_second(neighbours: Array) -> Array:
+        seen.append(neighbours)
+        chosen: Array = np.arange(len(neighbours)) % 2 == 0
+        return chosen
+
+    made = prune_by(store, tmp_path / "new", search, 3, every_second, "second:k=3")
+    np.testing.assert_array_equal(seen[0], nearest(store, search, 3))
+    np.testing.assert_array_equal(column(made, "keys"), keys[::2])
+    assert made.manifest.transforms == ("second:k=3",)
     assert list(made.pairs()) == list(store.pairs())
     assert list(made.verify()) == []
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from knnmt import Cluster
-from knnmt.distributed.tasks import RETRIES, Tasks, done_by, gpus_for, model_for_all
+from knnmt.distributed.tasks import RETRIES, Tasks, gpus_for, model_for_all, run_tasks
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import ClusterError, SettingError
 from made_ray import MadeRay
@@ -19,23 +19,23 @@ def halved(number: int) -> int:
 
 def test_every_call_is_answered_under_its_name(made_ray: MadeRay) -> None:
     calls = {f"half of {number}": (number,) for number in range(0, 20, 2)}
-    found = dict(done_by(Cluster(workers=3, threads=2), 0.5, halved, calls))
+    found = dict(run_tasks(Cluster(workers=3, threads=2), 0.5, halved, calls))
     assert found == {f"half of {2 * half}": half for half in range(10)}
     assert made_ray.options == {"num_cpus": 2, "num_gpus": 0.5, "max_retries": RETRIES, "max_calls": 0}
 
 
 def test_what_a_worker_raises_is_raised_as_it_is(made_ray: MadeRay) -> None:
     with pytest.raises(SettingError, match=r"^3 is odd$"):
-        list(done_by(Cluster(), 0, halved, {"two": (2,), "three": (3,)}))
+        list(run_tasks(Cluster(), 0, halved, {"two": (2,), "three": (3,)}))
 
 
 def test_workers_that_die_are_tried_again_and_then_said(made_ray: MadeRay) -> None:
     made_ray.dying = RETRIES
-    assert dict(done_by(Cluster(), 0, halved, {"eight": (8,)})) == {"eight": 4}
+    assert dict(run_tasks(Cluster(), 0, halved, {"eight": (8,)})) == {"eight": 4}
     assert made_ray.tried == RETRIES + 1
     made_ray.dying = RETRIES + 1
     with pytest.raises(ClusterError, match=r"^eight: its workers ended 6 times \(the worker died\)\. Do they"):
-        list(done_by(Cluster(), 0, halved, {"eight": (8,)}))
+        list(run_tasks(Cluster(), 0, halved, {"eight": (8,)}))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_finds_what_faiss_finds(index: FaissIndex, probes: int, k: int, monkeypa
     monkeypatch.setattr("knnmt_lab.reproduction.decoded_lists._SCORES", 4000 * 7)  # so that queries are taken in turns
     index.settings = SearchSettings(probes, 0)
     distances_sq, ids = index.search(QUERIES, k)
-    found_sq, found = DecodedLists.of(index, "cpu").search(QUERIES, k)
+    found_sq, found = DecodedLists(index, "cpu").search(QUERIES, k)
     assert bool((ids >= 0).any(1).all())
     assert torch.equal(ids >= 0, found >= 0)
     np.testing.assert_allclose(found_sq, distances_sq, rtol=1e-4, atol=1e-3)
@@ -40,19 +40,19 @@ def test_finds_what_faiss_finds(index: FaissIndex, probes: int, k: int, monkeypa
 
 def test_removed_entries_are_not_found(index: FaissIndex, tmp_path: Path) -> None:
     index.settings = SearchSettings(1 << 12, 0)
-    gone = DecodedLists.of(index, "cpu").search(QUERIES, 1)[1][:, 0]
+    gone = DecodedLists(index, "cpu").search(QUERIES, 1)[1][:, 0]
     live = torch.ones(index.entries.entries, dtype=torch.bool)
     live[gone] = False
     before, index.entries.live = index.entries.live, live
     try:
-        assert not set(gone.tolist()) & set(DecodedLists.of(index, "cpu").search(QUERIES, 4)[1].flatten().tolist())
+        assert not set(gone.tolist()) & set(DecodedLists(index, "cpu").search(QUERIES, 4)[1].flatten().tolist())
     finally:
         index.entries.live = before
 
 
 def test_a_store_too_small_for_lists_is_one(tmp_path: Path) -> None:
     few = FaissIndex.train_and_add(Entries(write_store(tmp_path / "few", [clustered(60)])), KINDS["ivfpq"])
-    found_sq, found = DecodedLists.of(few, "cpu").search(QUERIES, 80)
+    found_sq, found = DecodedLists(few, "cpu").search(QUERIES, 80)
     distances_sq, ids = few.search(QUERIES, 60)
     assert bool((found[:, 60:] == -1).all())
     np.testing.assert_allclose(found_sq[:, :60], distances_sq, rtol=1e-3, atol=1e-3)
@@ -62,4 +62,4 @@ def test_a_store_too_small_for_lists_is_one(tmp_path: Path) -> None:
 def test_only_distances_of_codes_are_found_so(index: FaissIndex) -> None:
     index.settings = SearchSettings(4, 16)
     with pytest.raises(SettingError, match="only FAISS's own distances"):
-        DecodedLists.of(index, "cpu")
+        DecodedLists(index, "cpu")

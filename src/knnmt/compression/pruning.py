@@ -62,38 +62,44 @@ def prune_known(
     An entry is removed if the model's first choice is right at the entry and at its k nearest neighbours: there the
     model needs no help. No other entry stands for a removed one. Arguments as for `prune`.
     """
-    check(k >= 1, f"k must be at least 1, got {k}")
-    with making(store, output) as directory:
-        stays = ~known(nearest(store, search, k, progress), _first_choices(store))
-        if not stays.any():
+
+    def stays(neighbours: Array) -> Array:
+        found: Array = ~known(neighbours, _first_choices(store))
+        if not found.any():
             raise SettingError(
                 f"{store.path}: the model knows every entry, so no entry would stay; do not prune this store"
             )
-        _copy_projection(store, directory)
-        return publish(directory, output, store.manifest, f"plac:k={k}", _kept(store, stays, None))
+        return found
+
+    return prune_by(store, output, search, k, stays, f"plac:k={k}", progress)
 
 
-def prune_surest(
-    store: Datastore, output: Path, search: Search, k: int, keep: float, progress: EntryProgress = no_progress
+def prune_by(
+    store: Datastore,
+    output: Path,
+    search: Search,
+    k: int,
+    stays: Callable[[Array], Array],
+    name: str,
+    progress: EntryProgress = no_progress,
 ) -> Datastore:
-    """Make a store at `output` with this share of the entries: those are left out where the model is surest.
+    """Make a store at `output` without some entries, by a rule of your own. No other entry stands for a removed one.
 
-    It is PLAC with probabilities instead of first choices: the smallest probability that the model gives to the tokens
-    of an entry and of its k nearest neighbours decides. Other arguments as for `prune`.
+    Args:
+        store: stays as it is.
+        output: a directory that does not exist yet.
+        search: as for `prune`.
+        k: the number of neighbours of an entry, without itself.
+        stays: which of the live entries stay, (entries,) bool, from the places of their neighbours among the live
+            entries, (entries, k), -1 for none.
+        name: of the rule with its settings, for the list of transforms in the manifest, such as "mine:k=4".
+        progress: as for `prune`.
     """
+    check(k >= 1, f"k must be at least 1, got {k}")
     with making(store, output) as directory:
-        surest = least_sure(nearest(store, search, k, progress), _log_probabilities(store))
-        stays = np.ones(len(surest), bool)
-        stays[np.argsort(-surest, kind="stable")[: len(surest) - round(keep * len(surest))]] = False
+        chosen = stays(nearest(store, search, k, progress))
         _copy_projection(store, directory)
-        return publish(directory, output, store.manifest, f"surest:k={k},keep={keep:g}", _kept(store, stays, None))
-
-
-def least_sure(neighbours: Array, sure: Array) -> Array:
-    """(entries,), the smallest log-probability at an entry and its neighbours; arguments as for `known`."""
-    of_neighbours = np.where(neighbours < 0, np.inf, sure[neighbours]).min(axis=1, initial=np.inf)
-    found: Array = np.minimum(sure, of_neighbours)
-    return found
+        return publish(directory, output, store.manifest, name, _kept(store, chosen, None))
 
 
 def known(neighbours: Array, right: Array) -> Array:
@@ -168,12 +174,6 @@ def _of_live_entries(store: Datastore) -> tuple[Array, Array]:
         values.append(segment.arrays["values"][live])
         counts.append(segment.arrays["counts"][live] if "counts" in segment.arrays else np.ones(live.sum(), np.int32))
     return np.concatenate(values), np.concatenate(counts)
-
-
-def _log_probabilities(store: Datastore) -> Array:
-    """(live entries,) float32, the model's own, of the entries' tokens."""
-    parts = [segment.arrays["log_probabilities"][segment.live_entries()] for segment in store.segments]
-    return np.concatenate(parts).astype(np.float32)
 
 
 def _first_choices(store: Datastore) -> Array:

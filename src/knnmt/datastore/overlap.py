@@ -51,9 +51,9 @@ class Overlap:
     whole: int
 
 
-def overlap(store: Datastore, pairs: Sequence[SegmentPair]) -> Overlap:
-    """Compare pairs with every sentence of a store."""
-    found = known(pairs, store.pairs())
+def overlap(held: Datastore | Iterable[SegmentPair], pairs: Sequence[SegmentPair]) -> Overlap:
+    """Compare pairs with every sentence of a store, or with other pairs."""
+    found = known(pairs, held.pairs() if isinstance(held, Datastore) else held)
     new = tuple(pair for number, pair in enumerate(pairs) if number not in found.sources)
     return Overlap(new, tuple(pairs[number] for number in sorted(found.sources)), len(found.pairs))
 

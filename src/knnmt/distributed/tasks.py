@@ -56,10 +56,17 @@ class Tasks:
         return told
 
 
-def done_by(
+def run_tasks(
     cluster: Cluster, gpus: float, function: Callable[..., Any], calls: Mapping[str, tuple[object, ...]]
 ) -> Iterator[tuple[str, Any]]:
-    """The name and the result of each call, in the order of completion."""
+    """Call a function in workers of a cluster. Yields the name and the result of each call as it completes.
+
+    Args:
+        cluster: where Ray runs.
+        gpus: GPUs for each worker.
+        function: one that all machines can import.
+        calls: the arguments of each call, by its name.
+    """
     if not calls:
         return
     with connected(cluster) as ray:

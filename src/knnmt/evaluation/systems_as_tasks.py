@@ -14,7 +14,7 @@ from pathlib import Path
 
 from knnmt.config import check
 from knnmt.distributed.cluster import Cluster
-from knnmt.distributed.tasks import done_by, gpus_for, model_for_all
+from knnmt.distributed.tasks import gpus_for, model_for_all, run_tasks
 from knnmt.errors import KnnmtWarning, StorageError
 from knnmt.evaluation.running import Run, RunSettings, machine, run_systems
 from knnmt.evaluation.systems import System
@@ -111,7 +111,7 @@ def run_systems_on(
     seen = [replace(each, datastore=each.datastore and each.datastore.absolute()) for each in systems]
     found: dict[str, SystemDone] = {}
     calls = {each.name: (task, each) for each in seen if each.other is None}
-    for name, done in done_by(cluster, gpus, run_system, calls):
+    for name, done in run_tasks(cluster, gpus, run_system, calls):
         found[name] = done
         for warning in done.warnings:
             warnings.warn(warning, stacklevel=2)

@@ -35,7 +35,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError, quoted
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex
-from knnmt.index.kinds import EXACT, KINDS, SearchSettings, could_be_a_kind, kind_named
+from knnmt.index.kinds import EXACT, KINDS, Kind, SearchSettings, could_be_a_kind, kind_named, register_kind
 from knnmt.index.progress import Progress, unheard
 from knnmt.output_files import put_in_place
 from knnmt.records import as_record, parse_json, shown
@@ -159,18 +159,40 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
 
 def build_index(
     store: Datastore,
-    kind: str,
+    kind: str | Kind,
     settings: SearchSettings | None = None,
     seed: int = 0,
     progress: Progress = unheard,
     fidelity: dict[str, Any] | None = None,
     device: torch.device | str = "cpu",
+    trained: Datastore | None = None,
 ) -> SavedIndex:
-    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside the store.
+    """Build an index of the store's newest generation, and save it beside the store.
 
-    fidelity: measurements that exist already
-    device: the device on which the centres are trained
+    Args:
+        store: the store to index.
+        kind: the name of a kind in `knnmt index --help`, or a kind of your own.
+        settings: of the search; by default the kind's.
+        seed: of the training.
+        progress: is called with the number of entries added, and the total.
+        fidelity: measurements that exist already.
+        device: where the centres are trained.
+        trained: another store with an index of this kind, whose training is taken over. Its keys must be of the same
+            form, as those of a store are from which this one was pruned.
     """
+    if isinstance(kind, Kind):
+        register_kind(kind)
+        kind = kind.name
+    if trained is not None:
+        saved = read_saved(trained)
+        check(
+            saved is not None and saved.kind == kind and saved.stored is not None,
+            f"{trained.path}: has no index of the kind {kind} to take the training from",
+        )
+        assert saved is not None  # noqa: S101 -- checked
+        index = open_saved(trained, saved, Entries(trained))
+        index.fill(Entries(store), progress)
+        return save_index(store, index, kind, fidelity or {}, saved.seed)
     with _writing(store) as directory:
         store.refresh()
         return _build(store, directory, kind, settings, seed, progress, fidelity or {}, device)

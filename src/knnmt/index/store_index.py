@@ -37,6 +37,7 @@ class IndexSnapshot:
     saved: the record of the store's index, used or not; approximate: the index itself, None if all search is
         exact; missing: the package that it lacks; damaged: why its record cannot be read
     advises: whether a saved index would be used at all
+    own: a search that replaces all of these, with its name in signatures
     """
 
     store: Datastore
@@ -47,6 +48,7 @@ class IndexSnapshot:
     missing: MissingDependencyError | None = None
     damaged: DatastoreError | None = None
     advises: bool = True
+    own: tuple[Index, str] | None = None
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; the results are where the queries are."""
@@ -57,6 +59,8 @@ class IndexSnapshot:
     @property
     def parts(self) -> list[Index]:
         """The searches of all parts; no entry is in two of them."""
+        if self.own is not None:
+            return [self.own[0]]
         return [*([self.approximate] if self.approximate else []), *self.tail]
 
     @property
@@ -78,6 +82,8 @@ class IndexSnapshot:
     @property
     def description(self) -> str:
         """One readable line: the kind of search, and the number of entries."""
+        if self.own is not None:
+            return f"{self.own[1]}, {self.entries.entries:,} entries"
         if (part := self.clustered) is not None:
             newer = self.entries.entries - part.last
             tail = f"; exact for {newer:,} newer ones" if newer else ""
@@ -91,6 +97,8 @@ class IndexSnapshot:
     @property
     def signature(self) -> str:
         """The part of a published score's signature that describes the search."""
+        if self.own is not None:
+            return self.own[1]
         if (part := self.clustered) is not None:
             return f"clusters/{part.clusters.settings.signature}"
         if self.approximate is None or self.saved is None:

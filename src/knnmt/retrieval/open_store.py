@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count, islice, takewhile
@@ -21,9 +22,10 @@ from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.index.base import Found
+from knnmt.index.base import Found, Index
 from knnmt.index.covering import Coverage, SourceIndex
 from knnmt.index.entries import Entries
+from knnmt.index.kinds import SearchSettings
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
@@ -93,10 +95,6 @@ class Snapshot:
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
         entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
         return f"store:{self.datastore.path.name}|{entries}|index:{self.index.signature}"
-
-    def searched_by(self, index: IndexSnapshot) -> Snapshot:
-        """The same with another search, as a snapshot of its own: steps on a GPU are recorded for one snapshot."""
-        return replace(self, number=next(_numbers), index=index)
 
     def project(self, representations: Tensor) -> Tensor:
         """Decoder states, (rows, dim), in the space of this store's keys."""
@@ -283,6 +281,31 @@ class OpenStore:
             if changed:
                 self.snapshot = self._taken(self.snapshot)
             return changed
+
+    def searched_by(self, search: Index, name: str) -> OpenStore:
+        """This store with a search of your own over all its entries, until the store changes. This object stays.
+
+        Args:
+            search: finds the nearest of the keys in `snapshot.index.entries`.
+            name: identifies the search in signatures.
+        """
+        return self._with(replace(self.snapshot.index, own=(search, name)))
+
+    def with_settings(self, settings: SearchSettings) -> OpenStore:
+        """This store, whose saved index is searched with other settings until the store changes. This object stays.
+
+        A store without an index is searched exactly, whatever the settings.
+        """
+        index = self.snapshot.index
+        if index.approximate is None:
+            return self
+        return self._with(replace(index, approximate=index.approximate.at(index.entries, settings)))
+
+    def _with(self, index: IndexSnapshot) -> OpenStore:
+        """The snapshot has a number of its own, because steps on a GPU are recorded for one snapshot."""
+        found = copy(self)
+        found.snapshot = replace(self.snapshot, number=next(_numbers), index=index)
+        return found
 
     # The present snapshot ---------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from knnmt.evaluation.plotting import new_figure, save_figure
 from knnmt_lab.bench.running import BenchReport
+from knnmt_lab.figures import new_figure, save_figure
 
 _COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 _MARKS = "osD^vPX*"  # one more than colours, so that the eighth system does not repeat both

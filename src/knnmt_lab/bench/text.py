@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from knnmt import SegmentPair, System
+from knnmt import Datastore, SegmentPair, System, overlap
 
 _SHORT_HASH = 12  # hexadecimal digits
 
@@ -36,11 +36,9 @@ class BenchText:
 
 def describe_text(name: str, sources: Sequence[str], systems: Sequence[System]) -> BenchText:
     """The description of a text for a report, after comparing it with every store of the systems."""
-    from knnmt.datastore.overlap import known  # brings NumPy, and other commands should not wait for it
-    from knnmt.datastore.store import Datastore
 
     asked = [SegmentPair(source, "", name) for source in sources]
     places = dict.fromkeys(system.datastore for system in systems if system.datastore is not None)
-    counts = {str(place): len(known(asked, Datastore.open(place).pairs()).sources) for place in places}
+    counts = {str(place): len(overlap(Datastore.open(place), asked).known) for place in places}
     digest = hashlib.sha256("".join(f"{source}\n" for source in sources).encode()).hexdigest()[:_SHORT_HASH]
     return BenchText(name, len(sources), digest, {place: count for place, count in counts.items() if count})

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knnmt import SourceIndex
-from knnmt.retrieval.occurrences import aligned_source_tokens
+from knnmt import SourceIndex, aligned_source_tokens
 from knnmt_lab.reproduction.sk_mt import PlainBM25
 
 

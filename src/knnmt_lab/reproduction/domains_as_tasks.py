@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from knnmt import Bars, Cluster
-from knnmt.distributed.tasks import done_by, gpus_for, model_for_all
+from knnmt import Bars, Cluster, run_tasks
 from knnmt.errors import StorageError
 from knnmt_lab.reproduction.config import PLAN, ReproductionConfig
 from knnmt_lab.reproduction.producing import NO_BARS, begin, produce
@@ -41,20 +41,23 @@ def produce_on(
     begun = begin(config)
     until = None if begun.end is None else time.time() + begun.end - time.perf_counter()
     engine = begun.translator.engine
-    gpus = gpus_for(cluster, engine)
+    gpus = cluster.gpus_per_worker
+    if gpus is None:
+        gpus = float(engine.device.type == "cuda")
+    directory = Path(engine.name)  # of the model, which all machines must see, or its name on the hub
     shared = replace(
         config,
         data=config.data.absolute(),
         output=config.output.absolute(),
         stores=config.store_directory.absolute(),
-        model=model_for_all(engine),
+        model=str(directory.absolute()) if directory.is_dir() else engine.name,
         device="cuda" if gpus else "cpu",
         threads=cluster.threads,
         quality=True,
         speed=False,
     )
     calls = {name: (replace(shared, domains=(name,)), until) for name in begun.domains} if config.quality else {}
-    for name, told in done_by(cluster, gpus, produce_domain, calls):
+    for name, told in run_tasks(cluster, gpus, produce_domain, calls):
         for line in told:
             tell(f"{name}: {line}")
     return begun.produce(tell, bars)

@@ -5,17 +5,15 @@ IVFPQ does not look at keys again, so a part of its error stays with any number 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from knnmt import Engine, OpenStore, RetrievalConfig, SearchSettings, SegmentPair, force_text, spread
-from knnmt.fitting.fidelity import Fidelity, fidelity
-from knnmt.index.base import Found, Index
-from knnmt.index.exact import ExactIndex
+from knnmt import Engine, Index, OpenStore, RetrievalConfig, SearchSettings, SegmentPair, fidelity, force_text, spread
+from knnmt_lab.reproduction.decoded_lists import DecodedLists
 from knnmt_lab.reproduction.results import Results
 from knnmt_lab.reproduction.tables import Lines
 
@@ -41,20 +39,21 @@ def probes_for(
     forced = force_text(engine, spread(pairs, _PAIRS))
     queries = store.project(forced.representations.to(store.device)).cpu()
 
-    def found_by(index: Index) -> Found:
+    def found_by(index: Index) -> tuple[Tensor, Tensor]:
         parts = [index.search(some, config.k) for some in torch.split(queries, _ROWS)]
         return torch.cat([each for each, _ in parts]).cpu(), torch.cat([each for _, each in parts]).cpu()
 
-    true = found_by(ExactIndex(store.index.entries))
+    true = found_by(OpenStore(store.datastore, exact=True).snapshot.index)
 
-    def measured(index: Index) -> Fidelity:
-        return fidelity(queries, found_by(index), true, store.index.entries, config.squared_temperature)
+    def measured(opened: OpenStore) -> dict[str, float]:
+        found = found_by(opened.snapshot.index)
+        return asdict(fidelity(queries, found, true, store.index.entries, config.squared_temperature))
 
-    target = measured(ours.snapshot.index)
-    tried = [(probes, measured(with_probes(published, probes).snapshot.index)) for probes in PROBES]
-    reached, probes = chosen_probes([(probes, each.variation) for probes, each in tried], target.variation)
-    grid = [{"probes": probes, **asdict(each)} for probes, each in tried]
-    return {"probes": probes, "reached": reached, "ours": asdict(target), "positions": len(true[0]), "grid": grid}
+    target = measured(ours)
+    tried = [(probes, measured(with_probes(published, probes))) for probes in PROBES]
+    reached, probes = chosen_probes([(probes, each["variation"]) for probes, each in tried], target["variation"])
+    grid = [{"probes": probes, **each} for probes, each in tried]
+    return {"probes": probes, "reached": reached, "ours": target, "positions": len(true[0]), "grid": grid}
 
 
 def chosen_probes(tried: Sequence[tuple[int, float]], target: float) -> tuple[bool, int]:
@@ -72,12 +71,12 @@ def chosen_probes(tried: Sequence[tuple[int, float]], target: float) -> tuple[bo
 def with_probes(opened: OpenStore, probes: int) -> OpenStore:
     """The same store, searched with another number of probes."""
     index = opened.snapshot.index
+    if index.own is not None and isinstance(index.own[0], DecodedLists):
+        lists = index.own[0].with_probes(probes)
+        return opened.searched_by(lists, lists.signature)
     if index.approximate is None:  # a store with too few entries for an index is searched exactly
         return opened
-    searched = index.approximate.at(index.entries, SearchSettings(probes, index.approximate.settings.candidates))
-    found = copy.copy(opened)
-    found.snapshot = opened.snapshot.searched_by(replace(index, approximate=searched))
-    return found
+    return opened.with_settings(SearchSettings(probes, index.approximate.settings.candidates))
 
 
 def probes_table(results: Results) -> Lines:

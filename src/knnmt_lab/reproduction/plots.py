@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from knnmt.evaluation.plotting import new_figure, save_figure
+from knnmt_lab.figures import new_figure, save_figure
 from knnmt_lab.reproduction.plan import ALPHAS, MORE_TAUS, PRUNING_KS, SHARES, SUREST, TAUS
 from knnmt_lab.reproduction.results import Results
 from knnmt_lab.reproduction.tables import Tables

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from knnmt import GateText, Step
-from knnmt.datastore.store import Datastore
+from knnmt import GateText, OpenStore, Step
 
 FEATURES = ("confidence", "entropy")  # of `GateText`; the statistics of n-grams follow them
 _ORDERS = (1, 2, 3, 4)
@@ -32,11 +31,11 @@ class NgramStatistics:
     An n-gram is identified by a hash of 64 bits. A target starts after four end tokens.
     """
 
-    def __init__(self, store: Datastore, end: int) -> None:
+    def __init__(self, opened: OpenStore, end: int) -> None:
         self._end = end
         parts = [
             (_hashes(_contexts(tokens[None], end)[0]), tokens)
-            for segment in store.segments
+            for segment in opened.datastore.segments
             for sentence in range(segment.record.sentences)
             if len(tokens := torch.from_numpy(np.asarray(segment.target_tokens(sentence), dtype=np.int64)))
         ]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from knnmt import TrainedCombiner, TrainedGate
-from knnmt.datastore.store import Datastore
+from knnmt import Datastore, TrainedCombiner, TrainedGate
 from knnmt.errors import SettingError
 from knnmt_lab.reproduction import choosing, validating
 from knnmt_lab.reproduction.config import ReproductionConfig

@@ -19,6 +19,7 @@ import torch
 
 from knnmt import (
     Bars,
+    Datastore,
     Gate,
     GateConfig,
     OpenStore,
@@ -31,9 +32,7 @@ from knnmt import (
     machine,
     spread,
 )
-from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.index.store_index import StoreIndex
 from knnmt_lab.reproduction import choosing
 from knnmt_lab.reproduction.choosers import CHOOSERS
 from knnmt_lab.reproduction.config import ReproductionConfig
@@ -143,10 +142,10 @@ class DomainSteps:
         on_gpu = device.type != "cpu"
         opened = OpenStore(store, device, exact or on_gpu, chooser=chooser)
         if on_gpu and not exact:
-            index = StoreIndex(store).snapshot
+            index = OpenStore(store).index
             assert index.approximate is not None, "the index comes before"  # noqa: S101
-            index = replace(index, approximate=DecodedLists.of(index.approximate, device))
-            opened.snapshot = opened.snapshot.searched_by(index)
+            lists = DecodedLists(index.approximate, device, index.signature.partition("/")[0])
+            opened = opened.searched_by(lists, lists.signature)
         return opened
 
     def _opened_for(self, row: Row) -> OpenStore:

@@ -13,37 +13,56 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt import BuildConfig, Engine, Kind, SearchSettings, SegmentPair
-from knnmt.compression.pca import reduce
-from knnmt.compression.pruning import Search, prune, prune_known, prune_surest
-from knnmt.compression.transforming import key_blocks
-from knnmt.datastore.building import build
-from knnmt.datastore.store import Datastore
-from knnmt.index.entries import Entries
-from knnmt.index.kinds import codes_for, papers_lists, register_kind
-from knnmt.index.saved import build_index, save_index
-from knnmt.index.store_index import StoreIndex
+from knnmt import (
+    BuildConfig,
+    Datastore,
+    Engine,
+    Kind,
+    OpenStore,
+    SearchSettings,
+    SegmentPair,
+    build_index,
+    lists_for,
+    prune,
+    prune_by,
+    prune_known,
+    reduce,
+)
 from knnmt_lab.reproduction.plan import PLAC_K
 
 _CODES = 20  # so that each covers 16 of 320 dimensions, as 64 do of the paper's 1,024
+_LISTS, _MIN_KEYS_PER_LIST = 4096, 39  # as in the paper for stores of any size, if each list can be trained
+
+
+def _lists(entries: int) -> int:
+    return _LISTS if entries >= _MIN_KEYS_PER_LIST * _LISTS else lists_for(entries)
+
+
+def _codes(dim: int) -> int:
+    """The largest number of codes, at most `_CODES`, that divides a key into equal parts."""
+    return max(codes for codes in range(1, _CODES + 1) if dim % codes == 0)
+
+
 _IVFPQ20 = Kind(
     "ivfpq20",
     "the paper's, with 20 codes, trained as FAISS does by default",
-    lambda entries, dim: f"IVF{papers_lists(entries)},PQ{codes_for(dim, _CODES)}x8np",
+    lambda entries, dim: f"IVF{_lists(entries)},PQ{_codes(dim)}x8np",
     SearchSettings(probes=32, candidates=0),
-    lambda dim: codes_for(dim, _CODES) + 8,
+    lambda dim: _codes(dim) + 8,
     training_per_list=256,
     training_rounds=10,
 )
-KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
+KINDS: dict[str, str | Kind] = {"A": "ivfpq", "A20": _IVFPQ20, "B": "pq4"}
 PRUNED = ("prune", "plac", "surest")  # prefixes of the steps that leave entries out
+Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]  # of `knnmt.prune`
 _SCRATCH = ".making-twin"
 _MANIFEST = "manifest.json"  # the file of a store that is written last
 _LINKED = (_MANIFEST, "settings.json", "segments")
-_BLOCK_ROWS = 1024  # as pruning reads them
 
 
 class DomainStores:
@@ -83,7 +102,9 @@ class DomainStores:
     ) -> None:
         """Build the full store. If interrupted, it resumes from the finished slices."""
         config = BuildConfig(*languages, for_fast=for_fast, accelerators="keep")  # the text as the paper used it
-        build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
+        Datastore.build(
+            self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)), make_index=False
+        )
 
     def reduce(self, steps: Sequence[str]) -> None:
         """Make the store whose last step is a PCA."""
@@ -95,15 +116,12 @@ class DomainStores:
         k neighbours are the first of more neighbours.
         """
         store = Datastore.open(self.path(before))
-        most = max(map(_k_of, wanted))
-        blocks = [
-            search(torch.from_numpy(keys.astype("float32")), most + 1) for _, keys in key_blocks(store, _BLOCK_ROWS)
-        ]
+        remembered = RememberedSearch(search, max(map(_k_of, wanted)) + 1)
         for step in wanted:
             steps = (*before, step)
             if not self.exists(steps):
                 kind, number = _kind_of(step)
-                _PRUNING[kind](store, self.path(steps), _recalled(blocks), number)
+                _PRUNING[kind](store, self.path(steps), remembered.again(), number)
 
     def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
         """Make a block's copy of a store: its segments are links, and its index is its own.
@@ -122,18 +140,32 @@ class DomainStores:
         scratch.rename(place)
 
     def _index(self, scratch: Path, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
-        store = Datastore.open(scratch)
-        if steps and steps[-1].startswith(PRUNED):
-            trained = StoreIndex(Datastore.open(self.path(steps[:-1], block))).approximate
-            assert trained is not None, "the index of the store before comes first"  # noqa: S101
-            trained.fill(Entries(store), progress)
-            save_index(store, trained, KINDS[block], {})
-        else:
-            register_kind(_IVFPQ20)  # registered here, so that nobody else sees a kind that only this module needs
-            build_index(store, KINDS[block], progress=progress, device=self._device)
+        pruned = bool(steps) and steps[-1].startswith(PRUNED)
+        trained = Datastore.open(self.path(steps[:-1], block)) if pruned else None
+        build_index(Datastore.open(scratch), KINDS[block], progress=progress, device=self._device, trained=trained)
 
 
-_PRUNING: dict[str, Callable[[Datastore, Path, Search, int], Datastore]] = {
+def prune_surest(store: Datastore, output: Path, search: Search, k: int, keep: float) -> None:
+    """Make a store with this share of the entries: those are left out where the model is surest.
+
+    It is PLAC with probabilities instead of first choices: the smallest probability that the model gives to the tokens
+    of an entry and of its k nearest neighbours decides.
+    """
+    snapshot = OpenStore(store, exact=True).snapshot
+    live = snapshot.index.entries.live
+    sure = snapshot.own_log_probabilities[slice(None) if live is None else live].numpy()
+
+    def stays(neighbours: NDArray[Any]) -> NDArray[Any]:
+        of_neighbours = np.where(neighbours < 0, np.inf, sure[neighbours]).min(axis=1, initial=np.inf)
+        found = np.ones(len(sure), bool)
+        surest_first = np.argsort(-np.minimum(sure, of_neighbours), kind="stable")
+        found[surest_first[: len(sure) - round(keep * len(sure))]] = False
+        return found
+
+    prune_by(store, output, search, k, stays, f"surest:k={k},keep={keep:g}")
+
+
+_PRUNING: dict[str, Callable[[Datastore, Path, Search, int], object]] = {
     "prune": prune,
     "plac": prune_known,
     "surest": lambda store, output, search, kept: prune_surest(store, output, search, PLAC_K, kept / 100),
@@ -152,15 +184,27 @@ def _kind_of(step: str) -> tuple[str, int]:
     return kind, int(step.removeprefix(kind))
 
 
-def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:
-    """A search that returns earlier results, block after block in the same order."""
-    left = iter(blocks)
+class RememberedSearch:
+    """A search whose results are kept, so that pruning with several rules, which read the same keys, searches once.
 
-    def search(_queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        distances_sq, ids = next(left)
+    most: the neighbours of a query that are searched; later calls may ask for fewer
+    """
+
+    def __init__(self, search: Search, most: int) -> None:
+        self._search, self._most, self._place = search, most, 0
+        self._found: list[tuple[Tensor, Tensor]] = []
+
+    def again(self) -> RememberedSearch:
+        """Begin with the first query again."""
+        self._place = 0
+        return self
+
+    def __call__(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if self._place == len(self._found):
+            self._found.append(self._search(queries, self._most))
+        distances_sq, ids = self._found[self._place]
+        self._place += 1
         return distances_sq[:, :k], ids[:, :k]
-
-    return search
 
 
 def _link(one: Path, other: Path) -> None:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knnmt import ReadingConfig, ReadingReport, SegmentPair, halves, spread
-from knnmt.corpus.reading import read_memories
-from knnmt.datastore.overlap import known
+from knnmt import ReadingConfig, ReadingReport, SegmentPair, halves, overlap, read_memories, spread
 from knnmt.errors import InputError
 
 
@@ -102,15 +100,14 @@ def read_text(domain: Path, languages: tuple[str, str], sentences: int, training
     development = _read(domain, "dev", languages)
     tuning = development if _files(domain, "test") else halves(development)[0]
     whole, origin = read_reported(domain, languages, 0)
-    held = known(tuning, [*training, *whole]).sources
     reported = spread(whole, sentences) if sentences else whole
-    new = [pair for number, pair in enumerate(tuning) if number not in held]
+    new = list(overlap([*training, *whole], tuning).new)
     if not new or not reported:
         raise InputError(
             f"{domain}: too little text: {len(new)} pairs for tuning whose source is neither in train.* nor "
             f"reported, {len(reported)} to report"
         )
-    return DomainText(new, reported, origin, len(known(reported, training).sources))
+    return DomainText(new, reported, origin, len(overlap(training, reported).known))
 
 
 def read_reported(domain: Path, languages: tuple[str, str], sentences: int) -> tuple[list[SegmentPair], str]:

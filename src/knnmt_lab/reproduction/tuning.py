@@ -156,7 +156,7 @@ class GatesOfStore:
         self._training, self._validation = (
             gate_text(engine, opened, some, config, published_gate.FEATURES) for some in divide(pairs, 0.8)
         )
-        self._ngrams = published_gate.NgramStatistics(opened.datastore, engine.special_tokens.end)
+        self._ngrams = published_gate.NgramStatistics(opened, engine.special_tokens.end)
         self._published: dict[int, published_gate.PublishedNetwork] = {}
         self._own: dict[int, TrainedGate] = {}
 

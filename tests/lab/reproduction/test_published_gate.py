@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def slow(store: _Store, context: list[int]) -> list[float]:
 
 
 def statistics_of(store: _Store) -> NgramStatistics:
-    return NgramStatistics(store, END)  # type: ignore[arg-type]
+    return NgramStatistics(SimpleNamespace(datastore=store), END)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("context", [[], [1], [2, 3], [1, 2, 3, 4], [4, 4, 4, 4, 1], [99]])

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
+from made_stores import column, plain_search
 
-from knnmt import Datastore
+from knnmt import Datastore, matching
 from knnmt.compression.pruning import prune, prune_known
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
-from knnmt_lab.reproduction.stores import DomainStores
+from knnmt_lab.reproduction.stores import DomainStores, prune_surest
 
 faiss_or_skip()
 
@@ -63,3 +64,22 @@ def test_stores_of_a_domain(tmp_path: Path, tiny: TransformerEngine) -> None:
     assert read_saved(Datastore.open(stores.path(("pca16",)))) is None
     segment = next((stores.path(("pca16",)) / "segments").iterdir())
     assert segment.samefile(stores.path(("pca16",), "A") / "segments" / segment.name)
+
+
+def test_entries_where_the_model_is_surest_go(tiny: TransformerEngine, tmp_path: Path) -> None:
+    """Beside a plain search of every entry, also where some were removed."""
+    store = Datastore.build(tmp_path / "s", some_pairs(25), tiny, make_index=False)
+    store.remove(matching(origin=store.segments[0].pair(3).origin))
+    keys, sure = column(store, "keys"), column(store, "log_probabilities").astype(np.float64)
+    least = []
+    for entry in range(len(keys)):
+        distances_sq = ((keys.astype(np.float64) - keys[entry].astype(np.float64)) ** 2).sum(axis=1)
+        distances_sq[entry] = -1
+        least.append(min(sure[place] for place in distances_sq.argsort(kind="stable")[:4]))
+    prune_surest(store, tmp_path / "new", plain_search(store), 3, 0.6)
+    made = Datastore.open(tmp_path / "new")
+    gone = sorted(range(len(keys)), key=lambda entry: -least[entry])[: len(keys) - round(0.6 * len(keys))]
+    np.testing.assert_array_equal(column(made, "keys"), np.delete(keys, gone, axis=0))
+    assert made.manifest.transforms == ("surest:k=3,keep=0.6",)
+    assert list(made.pairs()) == list(store.pairs())
+    assert list(made.verify()) == []
