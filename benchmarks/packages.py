@@ -288,7 +288,11 @@ def make_subtitles(files: list[Path], count: int) -> str:
 def make_ass(files: list[Path], count: int) -> str:
     lines = [line.strip() for file in files for line in file.read_text(encoding="utf-8-sig").splitlines()]
     found = [line.split(",", 9)[9] for line in lines if line.startswith("Dialogue:")]
-    return "\n".join(list(dict.fromkeys(text for text in found if any(map(str.isalpha, text))))[:count]) + "\n"
+    texts = list(dict.fromkeys(text for text in found if any(map(str.isalpha, text))))[:count]
+    cues = (
+        f"{number}\n00:00:{number:02},000 --> 00:00:{number:02},900\n{text}\n" for number, text in enumerate(texts, 1)
+    )
+    return "\n".join(cues)
 
 
 _MAKERS: dict[str, tuple[str, Callable[[list[Path], int], str]]] = {
@@ -298,7 +302,7 @@ _MAKERS: dict[str, tuple[str, Callable[[list[Path], int], str]]] = {
     "qt": (".ts", make_qt),
     "xliff": (".xlf", make_xliff),
     "subtitles": (".srt", make_subtitles),
-    "ass": (".txt", make_ass),
+    "ass": (".srt", make_ass),
 }
 
 

@@ -70,6 +70,20 @@ def test_repetitions(text: str, twice: str) -> None:
     assert repetition(text) == twice
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "mark"),
+    [
+        ("Seite(n)", "Page(s", "("),
+        ("[neu] Datei", "new] File", "["),
+        ('Datei "a" fehlt', 'File "a is missing', '"'),
+        ("a) Datei", "a) File", ""),
+        ("Seite(n)", "Pages", ""),
+    ],
+)
+def test_a_bracket_needs_its_other_half(source: str, target: str, mark: str) -> None:
+    assert faults(source, target) == ([f"has a {mark} without its other half"] if mark else [])
+
+
 def test_a_repetition_of_the_source_is_no_fault() -> None:
     assert faults("Nein, nein, nein!", "No, no, no!") == []
     assert faults("Nein!", "No, no, no!") == ["repeats 'no'"]

@@ -44,6 +44,7 @@ UNSEEN = {
     "json": [
         *("{{value}}", "{{- html}}", "{{when, date}}", "$t(key)", "$t(common:title)", "__count__", "__node_id__"),
         *("@:message.home", "@.upper:word", "{count}", "$1", "$USER$", ":attribute", "&nbsp;", "some_key", "fileName"),
+        *("dd/MM/yyyy", "hh:mm", "YYYY-MM-DD"),
     ],
     "yaml": ["%{model}", "%{attribute}", "__value__", "%<precision>.2f"],
     "android": ["%1$s", "%2$d", "@string/title", "@android:string/cancel", "%%", "&#8230;"],
@@ -107,6 +108,8 @@ def test_underscores_are_a_name_in_json_and_bold_in_markdown() -> None:
     assert exact("Noch __count__ Tage", "json") == ["__count__"]
     assert exact("Noch __count__ Tage", "markdown") == []
     assert exact("Noch __count__ Tage") == []
+    assert exact("Das Datum (TT.MM.JJJJ), 5 mm/min und dd", "json") == []
+    assert exact("Das Datum (DD.MM.YYYY)", "po") == []
 
 
 def test_signs_beside_a_placeholder_do_not_hide_that_it_was_changed() -> None:

@@ -102,6 +102,7 @@ SOURCE = "Die Datei wurde gestern gelöscht, und niemand hat etwas gemerkt."
         "The file was deleted yesterday by a@knnmt.example.",
         "The file was <i>deleted</i> yesterday, and nobody noticed.",
         "The [file] was deleted yesterday, and nobody noticed.",
+        "The (file was deleted yesterday, and nobody noticed.",
         "Deleted.",
         ".",
         "The file was deleted yesterday, was deleted yesterday, and nobody noticed.",

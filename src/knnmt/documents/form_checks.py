@@ -9,14 +9,13 @@ import re
 from collections.abc import Iterator
 
 from knnmt.corpus.accelerators import accelerators_of
-from knnmt.protection.content import repetition
+from knnmt.protection.content import repetition, unclosed
 from knnmt.protection.form import with_capitals, with_final_mark
 from knnmt.protection.placeholder_syntax import PlaceholderSyntax
 
 _DOUBLED = re.compile(r"(?<![\w-])([^\W\d_]{2,40})[ \n]+\1(?![\w-])", re.IGNORECASE)
 # Words that may come twice in a row: "die, die die Datei lesen", "that that".
 _MAY_DOUBLE = frozenset(["das", "dass", "dem", "den", "denen", "der", "die", "had", "ihr", "sie", "that", "was"])
-_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _SHOWN = 24  # characters of a text in a message
 
 
@@ -35,8 +34,8 @@ def form_findings(source: str, target: str, language: str | None, syntax: Placeh
             yield f"ends with {texts[1][-_SHOWN:]!r}, the source with {texts[0][-_SHOWN:]!r}"
     if (said_twice := repetition(target) or _doubled(target)) and not (repetition(source) or _doubled(source)):
         yield f"repeats {said_twice[:_SHOWN]!r}"
-    for mark in _unclosed(target):
-        if mark not in _unclosed(source):
+    for mark in unclosed(target):
+        if mark not in unclosed(source):
             yield f"has a {mark} without its other half"
     here, there = accelerators_of(source, target)
     if here is not None and there is None:
@@ -61,8 +60,3 @@ def _white_space(source: str, target: str) -> Iterator[str]:
 
 def _doubled(text: str) -> str:
     return next((each[1] for each in _DOUBLED.finditer(text) if each[1].lower() not in _MAY_DOUBLE), "")
-
-
-def _unclosed(text: str) -> list[str]:
-    found = [opening for opening, closing in _BRACKETS.items() if text.count(opening) != text.count(closing)]
-    return [*found, '"'] if text.count('"') % 2 else found

@@ -22,6 +22,7 @@ MIN_BYTES = 30  # of a source whose translation has a usual length
 _WORD = re.compile(r"\w+")
 _STUTTER = re.compile(r"([^\W\d_]{2,20}?)\1{3}")  # a part of a word four times in a row
 _MAX_REPEATED = 20  # words of a phrase that is looked for
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _SIGNS = frozenset("{}[]|\\^_<>@")  # which no language needs in the place of a word
 
 
@@ -59,7 +60,16 @@ def content_faults(
         faults.append(Fault(f"is very short: {len(target)} characters for {len(source)}"))
     if (words := repetition(target)) and not repetition(source):
         faults.append(Fault(f"repeats {words[:40]!r}"))
+    faults += [
+        Fault(f"has a {mark} without its other half") for mark in unclosed(target) if mark not in unclosed(source)
+    ]
     return faults
+
+
+def unclosed(text: str) -> list[str]:
+    """The brackets and quotation marks of a text without their other half."""
+    found = [opening for opening, closing in _BRACKETS.items() if text.count(opening) != text.count(closing)]
+    return [*found, '"'] if text.count('"') % 2 else found
 
 
 def repetition(text: str) -> str:

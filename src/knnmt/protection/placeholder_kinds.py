@@ -20,6 +20,7 @@ _PRINTF_FLAGS = (
 )
 _BRACE_FLAGS = "python-brace-format perl-brace-format java-format csharp-format c++-format rust-format"
 _KEYED = "json yaml"  # formats whose strings come from internationalisation libraries of JavaScript and Ruby
+_DATE_PART = r"[dD]{2,4}+|M{2,4}+|[yY]{2}(?:[yY]{2})?+|[hH]{2}|mm|ss"
 _WITHOUT_ACCELERATORS = "json yaml markdown html docx android resx subtitles"  # there, _ in a word is not a key
 
 
@@ -106,6 +107,14 @@ KINDS = (
         r"\{",
         "https://aegisub.org/docs/latest/ass_tags/",
         r"{\an8} {\i1} {\pos(320,40)} {\c&HFF0000&\b1}",
+    ),
+    PlaceholderKind(
+        "format of a date or time",
+        _KEYED,
+        rf"(?<![\w./:-])(?:{_DATE_PART})(?:[./:-](?:{_DATE_PART}))++(?!\w)",
+        r"[dDMyYhHms][./:-][dDMyYhHms]",
+        "https://www.unicode.org/reports/tr35/tr35-dates.html#Date_Format_Patterns",
+        "DD.MM.YYYY yyyy-MM-dd HH:mm:ss",
     ),
     PlaceholderKind(
         "line drawn with signs",

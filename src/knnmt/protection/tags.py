@@ -46,6 +46,7 @@ _BEGIN = re.compile(r"<|&lt;|\]\]>")
 _WHOLE_TAG = re.compile(rf"<!--|<!(?i:doctype)\b[^<>]*>|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>|<{_INSIDE}>")
 _ESCAPED_TAG = re.compile(f"&lt;{_INSIDE}&gt;")
 _COMMENT = "<!--"
+_BREAK_OF_SUBTITLES = r"\N"  # of SSA and ASS
 _AFTER_NAME = re.compile(r"[-+\d.]*+[diouxXeEfgGscpaAbB](?!\w)")  # of a named argument of Ruby, such as %<title>s
 _CLOSING = re.compile(r"(</|&lt;/)([A-Za-z][\w:.-]*+)\s*+(?:>|&gt;)")
 _KEYS = [re.compile(rf"""\b(?:{names})\s*=\s*["']([^"']*)["']""") for names in ("rid|startRef|i", "id")]
@@ -90,7 +91,9 @@ def with_tags(text: str, mode: Tags = "auto", whole: Collection[str] = ()) -> Ma
 
 
 def breaks_line(code: Code) -> bool:
-    """Whether the text after a code is another line: a paragraph, a list item, a cell."""
+    """Whether the text after a code is another line: a paragraph, a list item, a cell, a line of a subtitle."""
+    if code.raw == _BREAK_OF_SUBTITLES:
+        return True
     named = _NAME.match(code.raw)
     return named is not None and (named[1].lower() in _BREAKING or _LINE_BREAK.search(code.raw) is not None)
 

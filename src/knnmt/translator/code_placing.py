@@ -11,14 +11,15 @@ import numpy as np
 
 from knnmt.engine.base import Engine
 from knnmt.engine.forced import force
-from knnmt.protection.marked import Marked
+from knnmt.protection.marked import Marked, Role
 from knnmt.protection.placeholders import Found, Kind, find, joined_exact
 from knnmt.protection.placing import Alignment, Placed, arrange
 from knnmt.translator.assembly import Part
-from knnmt.translator.guarded import with_shown_codes
+from knnmt.translator.guarded import Coded, with_shown_codes
 from knnmt.translator.job import Job
 from knnmt.translator.spans import moved_spans, spans_of
 
+_LITTLE = 1e-6  # in place of no attention
 _UNIT = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -56,15 +57,16 @@ class CodePlacing:
         items = joined_exact(find(text, guarded.shown, guarded.syntax))
         units = units_of(text, items)
         tokens = slice(leading, len(job.source) - trailing)
-        alignment = np.full((len(units), len(job.source[tokens])), 1e-6, dtype=np.float32)
+        alignment = np.full((len(units), len(job.source[tokens])), _LITTLE, dtype=np.float32)
         for (start, end), row in zip(spans, attention, strict=True):
             for number, (first, last) in enumerate(units):
                 if start < last and first < end:
                     alignment[number] += row[tokens]
         offsets = self._token_offsets(job)
         for number, origin in _origins(units, items, joined_exact(guarded.found)).items():
-            alignment[number] = 1e-6
+            alignment[number] = _LITTLE
             alignment[number, offsets(origin.start) : max(offsets(origin.end), offsets(origin.start) + 1)] = 1.0
+        anchor_copies(alignment, (text, units), (job.segment.text, guarded.codes), offsets)
         placed = [
             Placed(
                 each.code,
@@ -100,6 +102,35 @@ class CodePlacing:
             return known[character]
 
         return offset
+
+
+def anchor_copies(
+    alignment: Alignment,
+    translation: tuple[str, Sequence[tuple[int, int]]],
+    source: tuple[str, Sequence[Coded]],
+    offsets: Callable[[int], int],
+) -> None:
+    """Align the words inside a pair of codes, in place, if they are in the translation once, unchanged.
+
+    translation: its text and units; source: its text and codes; offsets: from characters of the source to tokens
+    """
+    (text, units), (words, codes) = translation, source
+    starts, ends = ({span[side]: number for number, span in enumerate(units)} for side in (0, 1))
+    closed = {each.code.pair: each.offset for each in codes if each.code.role is Role.CLOSING}
+    for each in codes:
+        if each.code.role is not Role.OPENING or each.code.pair not in closed:
+            continue
+        held = words[each.offset : closed[each.code.pair]].strip()
+        if not held or words.count(held) != 1 or text.count(held) != 1:
+            continue
+        place = text.find(held)
+        first, last = starts.get(place), ends.get(place + len(held))
+        if first is not None and last is not None:
+            start = offsets(each.offset)
+            tokens = slice(start, max(offsets(closed[each.code.pair]), start + 1))
+            alignment[:, tokens] = _LITTLE
+            alignment[first : last + 1] = _LITTLE
+            alignment[first : last + 1, tokens] = 1.0
 
 
 def between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:

@@ -25,6 +25,7 @@ from knnmt.translator.segments import TextSegment, pieces_of, understood
 
 _BLANK = re.compile(r"\s+")
 _BLANK_OR_ESCAPE = re.compile(r"(?:\s|\\[nrt])+")
+_LEADING_DOTS = re.compile(r"(?:\.{3}|…)(?=[^\W\d])")
 _LABEL_WORDS = 6  # characters of a label in which _ before a word is an accelerator
 _LABEL_WORD_LETTERS = 4  # of such a word, including the mark: _id is a name
 _BEFORE_WORD, _AFTER_WORD = "([{\"'„“‚‘«»‹›/-", ")]}\"'”“’‘»«›‹.,:;!?…/-"
@@ -67,7 +68,9 @@ def _guarded(
         segment, inside = _without_accelerator(segment, plain, inside, held)
         if not (segment.held and "\n" in segment.text):
             is_held = held is not None and segment.text in held
-            segment, inside = _without_blanks(*((segment, inside) if is_held else _stripped(segment, inside)), is_held)
+            if not is_held:
+                segment, inside = _stripped(segment, inside)
+            segment, inside = _without_blanks(segment, inside, is_held)
     before, after, kept = margins(segment.before, segment.text, segment.after, inside)
     guarded = Guarded(
         before=before,
@@ -150,10 +153,12 @@ def _is_likely(found: Accelerator, text: str, held: HeldSources | None) -> bool:
 
 
 def _stripped(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, list[Coded]]:
-    """With line ends and tabs that are written with a backslash around the text, not at its ends."""
+    """With line ends and tabs that are written with a backslash, and an initial ellipsis, around the text."""
     places = _escapes(segment.text)
     length = len(segment.text)
     start = places[0][1] if places and not places[0][0] else 0
+    if dots := _LEADING_DOTS.match(segment.text, start):
+        start = dots.end()
     end = places[-1][0] if places and places[-1][1] == length and places[-1][0] >= start else length
     if start == end:  # there are no words
         return segment, codes
