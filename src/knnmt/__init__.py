@@ -18,7 +18,7 @@ from knnmt.version import __version__
 if TYPE_CHECKING:
     from knnmt.cli.progress import progress_bars
     from knnmt.compression.pca import reduce
-    from knnmt.compression.pruning import prune, prune_by, prune_known
+    from knnmt.compression.pruning import prune, prune_by
     from knnmt.config import CacheConfig, DecodingConfig, Fading, FastConfig, OpenStores, RetrievalConfig
     from knnmt.corpus.filters import FilterConfig
     from knnmt.corpus.glossary import Glossary
@@ -185,7 +185,6 @@ _HOMES = {
     "progress_bars": "knnmt.cli.progress",
     "prune": "knnmt.compression.pruning",
     "prune_by": "knnmt.compression.pruning",
-    "prune_known": "knnmt.compression.pruning",
     "read_glossary": "knnmt.corpus.glossary_files",
     "read_lines": "knnmt.corpus.lines",
     "read_memories": "knnmt.documents.memories",
@@ -303,7 +302,6 @@ __all__ = [
     "progress_bars",
     "prune",
     "prune_by",
-    "prune_known",
     "read_glossary",
     "read_lines",
     "read_memories",

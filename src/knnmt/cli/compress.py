@@ -13,12 +13,10 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import in_words
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
-from knnmt.config import check
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
 
-PRUNING = {"merge": 2, "plac": 4}  # each with its usual k
 Output = Annotated[
     Path, typer.Option("--output", "-o", help="Where the new store goes: a directory that does not exist yet.")
 ]
@@ -57,51 +55,24 @@ def reduce(
 def prune(
     store: StoreArgument,
     output: Output,
-    method: Annotated[
-        str, typer.Option(help="merge: merge close entries. plac: leave out entries that the model already knows.")
-    ] = "merge",
-    k: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Each entry may merge with at most this many nearest neighbours. With plac, the model must be right "
-            "at this many.  [default: 2; with plac: 4]",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="With merge: determines the order in which entries are visited.  [default: 0]",
-            show_default=False,
-        ),
-    ] = None,
+    k: Annotated[int, typer.Option(min=1, help="Each entry may merge with at most this many nearest neighbours.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Determines the order in which entries are visited.")] = 0,
 ) -> None:
-    """Make a datastore with fewer entries.
+    """Make a datastore with fewer entries. Close ones are merged.
 
-    It merges close ones, or leaves out those that the model knows.
-
-    With merge, the command visits entries in random order and merges each with those of its k nearest neighbours that
-    have its value. A larger k makes a smaller store and costs some quality. With plac, it leaves out each entry at
-    which the model's own first choice is right, if it is also right at the k nearest entries; a larger k makes a larger
-    store. The search for neighbours uses the store's index if it has one. The original store stays as it is; nothing
-    can be added to the new one. All sentences stay, so that every entry still shows its origin. Tune the new store,
-    because its distances differ.
+    The command visits entries in random order and merges each with those of its k nearest neighbours that have its
+    value. A larger k makes a smaller store and costs some quality. The search for neighbours uses the store's index if
+    it has one. The original store stays as it is; nothing can be added to the new one. All sentences stay, so that
+    every entry still shows its origin. Tune the new store, because its distances differ.
 
     Examples:
 
         knnmt prune projekt.store -o projekt-klein.store
 
         knnmt prune projekt-128.store -o projekt-kleiner.store --k 5 --seed 1
-
-        knnmt prune projekt.store -o projekt-plac.store --method plac
     """
-    check(method in PRUNING, f"--method must be {' or '.join(PRUNING)}, got {method!r}")
-    check(seed is None or method == "merge", "--seed has no effect without --method merge: leave it out")
     with heavy_imports():
         from knnmt.compression.pruning import prune as prune_store
-        from knnmt.compression.pruning import prune_known
         from knnmt.datastore.store import Datastore
         from knnmt.index.store_index import StoreIndex
 
@@ -111,10 +82,7 @@ def prune(
         typer.echo(f"knnmt: {index.hint}", err=True)
     before = opened.manifest.live_entries
     with _interrupted(output), counter("pruning", lambda: before, "entries") as progress:
-        if method == "plac":
-            made = prune_known(opened, output, index.search, k or PRUNING[method], progress)
-        else:
-            made = prune_store(opened, output, index.search, k or PRUNING[method], seed or 0, progress)
+        made = prune_store(opened, output, index.search, k, seed, progress)
     after = made.manifest.entries
     typer.echo(f"pruned     {output}: {before:,} entries became {after:,}, {after / before:.1%} kept")
     _print_sizes(opened, made)

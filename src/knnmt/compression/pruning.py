@@ -1,10 +1,8 @@
-"""Removes entries: by merging them, or because the model knows them already.
+"""Removes entries: by merging them, or by a rule of your own.
 
 Greedy merging (section 3.1 of the paper): close entries with the same value become one. Entries are visited in random
 order. Each entry removes those of its k nearest neighbours that have the same value, and stands for them from then on.
 An entry that stands for others is never removed, so there are no chains of merged entries.
-
-PLAC (Zhu et al. 2023): an entry is removed if the model alone is right at that entry and at its k nearest neighbours.
 """
 
 from __future__ import annotations
@@ -54,26 +52,6 @@ def prune(
         return publish(directory, output, store.manifest, f"prune:k={k},seed={seed}", _kept(store, ~gone, counts))
 
 
-def prune_known(
-    store: Datastore, output: Path, search: Search, k: int = 4, progress: EntryProgress = no_progress
-) -> Datastore:
-    """Make a store at `output` without the entries that tell the model nothing (PLAC, Zhu et al. 2023).
-
-    An entry is removed if the model's first choice is right at the entry and at its k nearest neighbours: there the
-    model needs no help. No other entry stands for a removed one. Arguments as for `prune`.
-    """
-
-    def stays(neighbours: Array) -> Array:
-        found: Array = ~known(neighbours, _first_choices(store))
-        if not found.any():
-            raise SettingError(
-                f"{store.path}: the model knows every entry, so no entry would stay; do not prune this store"
-            )
-        return found
-
-    return prune_by(store, output, search, k, stays, f"plac:k={k}", progress)
-
-
 def prune_by(
     store: Datastore,
     output: Path,
@@ -100,15 +78,6 @@ def prune_by(
         chosen = stays(nearest(store, search, k, progress))
         _copy_projection(store, directory)
         return publish(directory, output, store.manifest, name, _kept(store, chosen, None))
-
-
-def known(neighbours: Array, right: Array) -> Array:
-    """(entries,) bool, whether the model is right at an entry and at all its neighbours.
-
-    neighbours: (entries, k), -1 for none; right: (entries,) bool, whether the model is right at each entry
-    """
-    found: Array = right & (right[neighbours] | (neighbours < 0)).all(axis=1)
-    return found
 
 
 def _copy_projection(store: Datastore, directory: Path) -> None:
@@ -174,12 +143,6 @@ def _of_live_entries(store: Datastore) -> tuple[Array, Array]:
         values.append(segment.arrays["values"][live])
         counts.append(segment.arrays["counts"][live] if "counts" in segment.arrays else np.ones(live.sum(), np.int32))
     return np.concatenate(values), np.concatenate(counts)
-
-
-def _first_choices(store: Datastore) -> Array:
-    """(live entries,) bool, whether the model's first choice was right."""
-    parts = [segment.arrays["first_choices"][segment.live_entries()] > 0 for segment in store.segments]
-    return np.concatenate(parts)
 
 
 def _kept(store: Datastore, stays: Array, counts: Array | None) -> Iterator[dict[str, Array]]:

@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt import (
@@ -23,16 +21,14 @@ from knnmt import (
     Datastore,
     Engine,
     Kind,
-    OpenStore,
     SearchSettings,
     SegmentPair,
     build_index,
     lists_for,
     prune,
-    prune_by,
-    prune_known,
     reduce,
 )
+from knnmt_lab.prunings import Search, prune_known, prune_surest
 from knnmt_lab.reproduction.plan import PLAC_K
 
 _CODES = 20  # so that each covers 16 of 320 dimensions, as 64 do of the paper's 1,024
@@ -59,7 +55,6 @@ _IVFPQ20 = Kind(
 )
 KINDS: dict[str, str | Kind] = {"A": "ivfpq", "A20": _IVFPQ20, "B": "pq4"}
 PRUNED = ("prune", "plac", "surest")  # prefixes of the steps that leave entries out
-Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]  # of `knnmt.prune`
 _SCRATCH = ".making-twin"
 _MANIFEST = "manifest.json"  # the file of a store that is written last
 _LINKED = (_MANIFEST, "settings.json", "segments")
@@ -143,26 +138,6 @@ class DomainStores:
         pruned = bool(steps) and steps[-1].startswith(PRUNED)
         trained = Datastore.open(self.path(steps[:-1], block)) if pruned else None
         build_index(Datastore.open(scratch), KINDS[block], progress=progress, device=self._device, trained=trained)
-
-
-def prune_surest(store: Datastore, output: Path, search: Search, k: int, keep: float) -> None:
-    """Make a store with this share of the entries: those are left out where the model is surest.
-
-    It is PLAC with probabilities instead of first choices: the smallest probability that the model gives to the tokens
-    of an entry and of its k nearest neighbours decides.
-    """
-    snapshot = OpenStore(store, exact=True).snapshot
-    live = snapshot.index.entries.live
-    sure = snapshot.own_log_probabilities[slice(None) if live is None else live].numpy()
-
-    def stays(neighbours: NDArray[Any]) -> NDArray[Any]:
-        of_neighbours = np.where(neighbours < 0, np.inf, sure[neighbours]).min(axis=1, initial=np.inf)
-        found = np.ones(len(sure), bool)
-        surest_first = np.argsort(-np.minimum(sure, of_neighbours), kind="stable")
-        found[surest_first[: len(sure) - round(keep * len(sure))]] = False
-        return found
-
-    prune_by(store, output, search, k, stays, f"surest:k={k},keep={keep:g}")
 
 
 _PRUNING: dict[str, Callable[[Datastore, Path, Search, int], object]] = {

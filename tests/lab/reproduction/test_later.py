@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from datastore_pairs import some_pairs
 
-from knnmt.compression.pruning import prune_known
+from knnmt import Datastore
 from knnmt.config import RetrievalConfig
-from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.evaluation.scoring import Score, Scores
 from knnmt.fitting.combiner_training import CombinerConfig
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.trained.combiner import TrainedCombiner
+from knnmt_lab.prunings import prune_known
 from knnmt_lab.reproduction import later
 from knnmt_lab.reproduction.later import (
     PUBLISHED,
@@ -95,7 +95,8 @@ def test_the_store_of_plac_is_made_with_the_others_from_one_search(tiny: Transfo
 
     stores.prune((), ["plac4", "prune1", "surest70"], search)
     assert set(asked) == {5}
-    alone = prune_known(full, tmp_path / "alone", StoreIndex(full, exact=True).search, 4)
+    prune_known(full, tmp_path / "alone", StoreIndex(full, exact=True).search, 4)
+    alone = Datastore.open(tmp_path / "alone")
     found = Datastore.open(stores.path(("plac4",)))
     assert found.manifest.transforms == alone.manifest.transforms == ("plac:k=4",)
     for one, other in zip(found.segments, alone.segments, strict=True):

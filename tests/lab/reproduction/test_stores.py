@@ -11,11 +11,12 @@ from index_stores import faiss_or_skip
 from made_stores import column, plain_search
 
 from knnmt import Datastore, matching
-from knnmt.compression.pruning import prune, prune_known
+from knnmt.compression.pruning import prune
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
-from knnmt_lab.reproduction.stores import DomainStores, prune_surest
+from knnmt_lab.prunings import prune_known, prune_surest
+from knnmt_lab.reproduction.stores import DomainStores
 
 faiss_or_skip()
 
@@ -44,7 +45,8 @@ def test_stores_of_a_domain(tmp_path: Path, tiny: TransformerEngine) -> None:
         assert found.manifest.transforms == alone.manifest.transforms
         for one, other in zip(found.segments, alone.segments, strict=True):
             assert all(np.array_equal(one.arrays[name], other.arrays[name]) for name in other.arrays)
-    known = prune_known(full, tmp_path / "alone", StoreIndex(full, exact=True).search)
+    prune_known(full, tmp_path / "alone", StoreIndex(full, exact=True).search)
+    known = Datastore.open(tmp_path / "alone")
     assert Datastore.open(stores.path(("plac4",))).manifest.entries == known.manifest.entries
     stores.index((), "A", silent)
     stores.index(("prune2",), "A", silent)
