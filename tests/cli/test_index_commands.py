@@ -175,7 +175,7 @@ def test_adding_to_a_store_with_an_index(
         (["--k", "3", "--lambda", "0.7", "--temperature", "9"], {**FIXED, "k": 3}),
         (["--no-fading", "--exact"], {"fading": False}),
         (["--lambda", "0.9", "--fading"], {"interpolation_weight": 0.9, "fading": True}),
-        (["--cache", "5", "--cache-scope", "batch"], {"cache": 5, "cache_scope": "batch"}),
+        (["--cache", "5"], {"cache": 5}),
         (["--cache", "20%"], {"cache": "20%"}),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
@@ -235,7 +235,7 @@ def test_mistakes_of_translating_with_a_store_are_explained(store: Path, model: 
     assert "below 1, got 1.5" in refused("translate", "-d", store, "--lambda", "1.5", *model)
     assert "got 'viel'" in refused("translate", "-d", store, "--cache", "viel", *model)
     assert "no profile 'x'; it has estimated" in refused("translate", "-d", store, "--profile", "x", *model)
-    assert "--cache-scope must be" in refused("translate", "-d", store, "--cache", "5", "--cache-scope", "x", *model)
+    assert "--search must be" in refused("translate", "-d", store, "--search", "x", *model)
     assert "built with" in refused("translate", "-d", store, "-m", "de-en")
     assert "--k, --lambda, --exact: only used with" in refused("translate", "--exact", "--lambda", "0.5", "--k", "2")
 

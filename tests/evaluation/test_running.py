@@ -15,7 +15,7 @@ from datastore_pairs import some_pairs
 
 import warm
 from knnmt import Translation, Translator
-from knnmt.config import RetrievalConfig
+from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.errors import NoTranslationWarning, SettingError
 from knnmt.evaluation.running import Run, RunSettings, run_systems
@@ -227,14 +227,14 @@ def test_a_signature_says_what_a_store_holds_and_where_batches_matter(
     translator: Translator, store: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(store, tmp_path / "copies" / store.name))
-    shared = {**FIXED, "cache": 5.0, "cache_scope": "batch"}
+    shared = RetrievalConfig(8, 0.5, 10.0, cache=CacheConfig(5.0, "batch"))
 
     def signatures(batch_size: int) -> list[str]:
         systems = [
             System("a", store, settings=RetrievalSettings(**FIXED)),
             System("b", copy, settings=RetrievalSettings(**FIXED)),
         ]
-        systems.append(System("c", store, settings=RetrievalSettings(**shared)))
+        systems.append(System("c", store, settings=RetrievalSettings(profile=shared)))
         return [run.signature for run in run_systems(translator, systems, SOURCES[:1], RunSettings(2, batch_size))]
 
     first, same, batched = signatures(4)

@@ -100,17 +100,17 @@ def test_a_call_comes_before_the_translator_the_translator_before_the_profile_an
     tiny_checkpoint: Path, store: Datastore
 ) -> None:
     write_profiles(store.path, PROFILES, default="knn")
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=store, temperature=12.0, use_counts=False)
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=store, temperature=12.0, forms=False)
     estimated = translator.memories.open(store).calibration
 
     def signed(**settings: Any) -> str:
         return translator.signature(translator.decoding(), **settings)
 
     tuned = f"lambda:0.8{FADING.signature()}"
-    assert f"|k:3|{tuned}|T:12|counts:no|cache:no|" in signed()
-    assert f"|k:5|{tuned}|T:13|counts:no|cache:no|" in signed(k=5, temperature=13.0)
-    assert "|k:2|lambda:0.9|T:12|counts:no|cache:4|" in signed(profile="sure")
-    assert "|k:7|lambda:0.9|T:12|counts:no|cache:no|" in signed(profile="sure", k=7, cache=None)
+    assert f"|k:3|{tuned}|T:12|forms:no|cache:no|" in signed()
+    assert f"|k:5|{tuned}|T:13|forms:no|cache:no|" in signed(k=5, temperature=13.0)
+    assert "|k:2|lambda:0.9|T:12|forms:no|cache:4|" in signed(profile="sure")
+    assert "|k:7|lambda:0.9|T:12|forms:no|cache:no|" in signed(profile="sure", k=7, cache=None)
     whole = f"|k:{estimated.k}|lambda:{estimated.fading_weight:.4g}{estimated.fading.signature()}|T:12|"
     assert whole in signed(profile="estimated")
     with pytest.raises(SettingError, match="no profile 'unsure'; it has knn, sure, estimated"):
@@ -131,8 +131,8 @@ def test_settings_given_in_a_call_change_those_of_a_profile(translator: Translat
     assert fixed == replace(knn, interpolation_weight=estimated.interpolation_weight, fading=None)
     faded = config_of(translator, store, profile="sure", fading=True)
     assert faded == replace(sure, interpolation_weight=estimated.fading_weight, fading=estimated.fading)
-    batch = config_of(translator, store, profile="sure", cache_scope="batch").cache
-    assert batch == CacheConfig(4.0, "batch")
+    paper = replace(sure, cache=CacheConfig(4.0, "batch", keep_hits=True))
+    assert config_of(translator, store, profile=paper, cache=5).cache == CacheConfig(5, "batch", keep_hits=True)
     assert config_of(translator, store, profile="sure", cache=5).cache == CacheConfig(5)
     assert config_of(translator, store, profile=replace(knn, k=4), temperature=2.0) == replace(
         knn, k=4, temperature=2.0
@@ -167,9 +167,9 @@ def test_a_cache_is_given_as_a_distance_or_as_a_quantile(translator: Translator,
     distances = translator.memories.open(store).calibration.nearest_distances
     assert config_of(translator, store, cache=6).cache == CacheConfig(6)
     assert config_of(translator, store, cache="6.5").cache == CacheConfig(6.5)
-    whole = config_of(translator, store, cache="20%", cache_scope="batch", cache_hits=True).cache
+    whole = config_of(translator, store, cache="20%").cache
     assert whole is not None
-    assert whole == CacheConfig(whole.threshold, "batch", keep_hits=True)
+    assert whole == CacheConfig(whole.threshold)
     assert whole.threshold == pytest.approx(distances[4])
     for quantile, distance in (("0%", distances[0]), ("100%", distances[20]), ("2.5%", sum(distances[:2]) / 2)):
         found = config_of(translator, store, cache=quantile).cache
@@ -241,7 +241,7 @@ def test_a_store_that_has_only_profiles_is_estimated_again_when_it_grows(
         ({"cache": "120%"}, "between 0% and 100%, got '120%'"),
         ({"cache": "-5%"}, "between 0% and 100%, got '-5%'"),
         ({"cache": "nan"}, "got 'nan'"),
-        ({"cache": 6, "cache_scope": "world"}, "cache_scope must be 'sentence' or 'batch', got 'world'"),
+        ({"search": "world"}, "search must be 'whole' or 'segments', got 'world'"),
         ({"profile": "fast"}, "no profile 'fast'; it has estimated"),
         (
             {"interpolation_wieght": 0.5},

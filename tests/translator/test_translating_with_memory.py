@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from datastore_pairs import some_pairs
@@ -16,6 +17,7 @@ from german import german_memory, german_sentences
 from knnmt import Request, SegmentPair, Translation, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
+from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
@@ -26,7 +28,7 @@ from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, NotADatasto
 from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.settings import RetrievalKeywords
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 
 MEMORY = german_memory(30)
 HELD = [pair.source for pair in MEMORY[:8]]
@@ -122,12 +124,15 @@ def test_a_result_does_not_depend_on_its_batch(store: Datastore, beam: int, sett
     assert (translator.statistics.hits > 0) == ("cache" in settings)
 
 
-def test_a_cache_of_the_batch_is_an_option(store: Datastore) -> None:
+def test_a_cache_of_the_batch_can_be_given_in_whole_settings(store: Datastore) -> None:
     saved = {}
-    for scope in ("sentence", "batch"):
-        translator = Translator(
-            device="cpu", datastore=store, cache="50%", cache_scope="batch" if scope == "batch" else "sentence"
-        )
+    scopes: list[Literal["sentence", "batch"]] = ["sentence", "batch"]
+    for scope in scopes:
+        translator = Translator(device="cpu", datastore=store)
+        config = translator.memories.retrieval(store, RetrievalSettings(cache="50%")).config
+        assert config.cache is not None
+        shared = replace(config, cache=replace(config.cache, scope=scope))
+        translator = Translator(device="cpu", datastore=store, profile=shared)
         found = translator.translate([pair.source for pair in MEMORY[:8]])
         assert sum(each.text == pair.target for each, pair in zip(found, MEMORY, strict=False)) >= 4
         saved[scope] = translator.statistics.saved()
@@ -160,7 +165,7 @@ def test_requests_bring_settings_of_their_own(translator: Translator, store: Dat
         {"temperature": 300.0},
         {},
         {"cache": 6.0},
-        {"use_counts": False, "forms": False},
+        {"forms": False},
     ]
     requests = [Request(text, store, **each) for each in own]
     together = translator.translate(requests, **FIXED)
@@ -318,8 +323,8 @@ def test_the_signature_says_what_a_call_retrieves_with(
     content = f"content:{device_store.manifest.content[:8]}"
     whole = f"|store:device.store|n:{device_store.entries}|d:320|{content}|index:exact|k:2|lambda:0.8|T:20|cache:no|v:"
     assert whole in other
-    batch = translator.signature(config, cache_scope="batch", cache_hits=True, use_counts=False)
-    assert "|T:20|counts:no|cache:6+batch+hits|" in batch
+    paper = RetrievalConfig(4, 0.8, 20.0, use_counts=False, cache=CacheConfig(6, "batch", keep_hits=True))
+    assert "|counts:no|cache:6+batch+hits|" in translator.signature(config, profile=paper)
     exact = Translator(device="cpu", datastore=indexed, exact=True)
     assert "|index:exact|k:8|lambda:0." in exact.signature(config)
     assert "~" in exact.signature(config).partition("|lambda:")[2].partition("|")[0]  # it fades

@@ -115,9 +115,6 @@ class RetrievalSettings:
     temperature: T, by which distances are divided; a higher T gives far neighbours more weight
     fading: False keeps λ fixed at the profile's value
     cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
-    cache_scope: "sentence", or "batch" as in the paper's code
-    cache_hits: also keep hits in the cache, as the paper's code does
-    use_counts: after pruning, an entry weighs as much as the entries that were merged into it
     gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps whose λ is at most α are not searched; k and T
         are those that the gate was trained for; or the name of your own gate, "package.module:Name"; None for no gate
     combiner: the store's trained combiner of a method (`knnmt train-combiner`): "meta-k", "robust" or
@@ -166,23 +163,6 @@ class RetrievalSettings:
             metavar="T",
         ),
     ] = NOT_GIVEN
-    cache_scope: Annotated[
-        Literal["sentence", "batch"] | None,
-        Description(
-            "What shares a cache: sentence; or batch, as in the paper's code.  [default: sentence]",
-            str,
-            choices=("sentence", "batch"),
-        ),
-    ] = None
-    cache_hits: Annotated[bool | None, Description("Also keep hits in the cache, as the paper's code does.", bool)] = (
-        None
-    )
-    use_counts: Annotated[
-        bool | None,
-        Description(
-            "After pruning, an entry weighs as much as the entries merged into it.  [default: use-counts]", bool
-        ),
-    ] = None
     gate: Annotated[
         float | str | NotGiven | None,
         Description(
@@ -289,9 +269,6 @@ class RetrievalKeywords(TypedDict, total=False):
     temperature: float | None
     fading: bool | None
     cache: float | str | None
-    cache_scope: Literal["sentence", "batch"] | None
-    cache_hits: bool | None
-    use_counts: bool | None
     gate: float | str | None
     combiner: str | None
     forms: bool | None

@@ -16,7 +16,7 @@ from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 from knnmt.retrieval.settings import RetrievalSettings
 
-_SAME = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # named so in complete settings
+_SAME = ("k", "interpolation_weight", "temperature", "forms")  # named so in complete settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,4 @@ def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None)
                 f"a store made from another, index the original and make this store again)."
             )
         threshold = own.estimates.whole.nearest_distance(number / 100) if quantile else number
-    names = {"cache_scope": "scope", "cache_hits": "keep_hits"}
-    changed = {names[each]: given[each] for each in names if each in given}
-    return replace(before or CacheConfig(threshold), threshold=threshold, **changed)
+    return replace(before or CacheConfig(threshold), threshold=threshold)
