@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event, current_thread
 from typing import Any
@@ -68,11 +68,11 @@ def test_what_is_no_longer_wanted_is_not_done(threads: FairThreads) -> None:
     assert done == ["wanted"]
 
 
-def test_closed_threads_cancel_what_waits(threads: FairThreads) -> None:
+def test_closed_threads_refuse_what_waits(threads: FairThreads) -> None:
     go = held(threads)
     waiting = threads.submit("a", 1, lambda: None)
     threads.close()
-    with pytest.raises(CancelledError):
+    with pytest.raises(Problem, match="being stopped"):
         waiting.result(60)
     with pytest.raises(Problem, match="being stopped"):
         threads.submit("a", 1, lambda: None)
@@ -90,7 +90,7 @@ def test_only_short_texts_are_worked_on_by_the_event_loop(threads: FairThreads) 
 @pytest.mark.parametrize(
     ("slow", "path", "body"),
     [
-        ("knnmt.service.routes.sentences._cut", "/v1/sentences", {"text": LONG}),
+        ("knnmt.service.routes.sentences.split_sentences", "/v1/sentences", {"text": LONG}),
         ("knnmt.service.routes.translate._shown", "/v1/translate", {"texts": [LONG], "beam": 1}),
         (
             "knnmt.service.dialects.libretranslate._detected",
@@ -138,7 +138,7 @@ def test_the_service_answers_while_it_works_on_a_text(
 @pytest.mark.parametrize(
     ("slow", "method", "path", "body"),
     [
-        ("sentences._cut", "POST", "/v1/sentences", {"text": LONG}),
+        ("sentences.split_sentences", "POST", "/v1/sentences", {"text": LONG}),
         ("Service.describe", "GET", "/v1/domains", None),  # by a thread that Python itself would wait for
     ],
 )
@@ -176,6 +176,56 @@ def test_work_that_does_not_end_does_not_keep_the_service(
             assert asked.exception(60) is not None
         finally:
             process.kill()
+
+
+def test_what_is_not_done_after_sigterm_is_refused_by_name(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text("port = 0\n[limits]\nending_seconds = 0.2\n", encoding="utf-8")
+    lines = [
+        "import sys, time",
+        "from knnmt.cli import main",
+        "from knnmt.translator.piecework import Lane",
+        "def slow(*_):",
+        "    print('begun', file=sys.stderr, flush=True)",
+        "    time.sleep(60)",
+        "Lane.decode = slow",
+        "main()",
+    ]
+    command = [sys.executable, "-c", "\n".join(lines), "serve", "-m", str(tiny_checkpoint)]
+    with (
+        subprocess.Popen([*command, "--config", str(tmp_path / "serve.toml")], stderr=subprocess.PIPE) as process,
+        ThreadPoolExecutor(1) as clients,
+    ):
+        try:
+            assert process.stderr is not None
+            port = int(process.stderr.readline().decode().partition("127.0.0.1:")[2].partition(";")[0])
+            when_it_listens(port)
+            asked = clients.submit(ask, port, "POST", "/v1/translate", {"texts": ["Ja"]})
+            assert process.stderr.readline() == b"begun\n"
+            process.send_signal(signal.SIGTERM)
+            status, told = asked.result(60)
+            assert (status, told["code"]) == (503, "ending")
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_work_on_whole_memories_keeps_no_other_request_waiting(
+    tiny_translator: Translator, served_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lists or exports memories often could fill the threads that all requests share."""
+    go = Event()
+    monkeypatch.setattr("knnmt.datastore.store.Datastore.units", lambda _store: iter([go.wait(60)][:0]))
+    config = ServiceConfig(stores={"small": served_store})
+    with serving(config, tiny_translator) as port, ThreadPoolExecutor(50) as clients:
+        [memory] = ask(port, "GET", "/v3/translation_memories")[1]["translation_memories"]
+        path = f"/v3/translation_memories/{memory['translation_memory_id']}/segments"
+        listed = [clients.submit(ask, port, "GET", path) for _ in range(50)]
+        try:
+            assert ask(port, "GET", "/v1/domains")[0] == 200
+            assert not any(each.done() for each in listed)
+        finally:
+            go.set()
+        assert {each.result(60)[0] for each in listed} == {200}
 
 
 def test_a_document_with_a_unit_that_is_too_long_is_refused(start_service: StartService, served_store: Path) -> None:

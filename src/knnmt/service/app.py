@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request, Response
 from starlette.routing import BaseRoute
 
 from knnmt.service import problems
@@ -71,7 +73,18 @@ _DIALECTS = (
 
 
 class _App(FastAPI):
-    """FastAPI's application, with examples in its OpenAPI."""
+    """FastAPI's application, with examples in its OpenAPI, which is written once and not for every request."""
+
+    def setup(self) -> None:
+        self._written: bytes | None = None
+        self._writing = asyncio.Lock()
+        self.add_route("/openapi.json", self._answer, include_in_schema=False)
+
+    async def _answer(self, _request: Request) -> Response:
+        async with self._writing:
+            if self._written is None:  # takes a second
+                self._written = await asyncio.to_thread(lambda: json.dumps(self.openapi(), ensure_ascii=False).encode())
+        return Response(self._written, media_type="application/json")
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

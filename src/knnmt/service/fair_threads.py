@@ -92,14 +92,15 @@ class FairThreads:
         return results
 
     def close(self) -> None:
-        """Accept nothing more, and cancel what has not begun."""
+        """Accept nothing more, and refuse what has not begun."""
         with self._changed:
             self._closed = True
             waiting = list(self._queue.in_turn())
             self._queue.forget(set(waiting))
             self._changed.notify_all()
         for each in waiting:
-            each.done.cancel()
+            if each.done.set_running_or_notify_cancel():
+                each.done.set_exception(ending())
 
     def _work(self) -> None:
         while (work := self._next()) is not None:

@@ -17,6 +17,7 @@ from knnmt.service.app import make_app
 from knnmt.service.connections import Connections
 from knnmt.service.service import Service
 
+_ANSWERING_SECONDS = 0.5  # to tell clients whose requests are not done
 _CLOSING_SECONDS = 1.5  # the longest that everything else may take after the requests
 _WAITING = 2048  # connections that are not yet accepted
 _OTHER_FILES = 1_000  # file descriptors for everything but connections
@@ -30,9 +31,11 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.service.ready:
             self.service.ready = False
-            last = Timer(self.service.config.limits.ending_seconds + _CLOSING_SECONDS, self.service.abandon)
-            last.daemon = True
-            last.start()
+            seconds = self.service.config.limits.ending_seconds
+            for later, end in ((0.0, self.service.refuse), (_CLOSING_SECONDS, self.service.abandon)):
+                last = Timer(seconds + later, end)
+                last.daemon = True
+                last.start()
         super().handle_exit(sig, frame)
 
 
@@ -59,7 +62,7 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
             server_header=False,
             timeout_keep_alive=math.ceil(limits.idle_seconds),
             backlog=_WAITING,
-            timeout_graceful_shutdown=math.ceil(limits.ending_seconds),
+            timeout_graceful_shutdown=math.ceil(limits.ending_seconds + _ANSWERING_SECONDS),
         )
     )
     server.service = service

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Hashable, Sequence
 from concurrent.futures import Future
+from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -42,7 +43,8 @@ from knnmt.translator.translator import Translator
 _log = logging.getLogger("knnmt.service")
 _ON_A_CPU, _ON_A_GPU = 16, 128  # segments decoded together
 _MOST_STORES = 1_000  # open at the same time
-_TEXT_THREADS = 2  # for work on texts beside decoding
+_TEXT_THREADS = 1  # for work on texts: decoding would wait for every thread of Python that is busy beside it
+_LEAVING_SECONDS = 0.3  # for a process that ends at once to remove its files; the next one removes the others
 _WORKERS = 2  # batches decoded at the same time on a CPU
 Result = TypeVar("Result")
 
@@ -94,7 +96,7 @@ class Service:
         self.usage = Usage(config.data)
         self.text_threads = FairThreads(_TEXT_THREADS, "knnmt-text")
         self.matches = FairThreads(_TEXT_THREADS, "knnmt-match")
-        self.searches = FairThreads(1, "knnmt-search")  # which read whole memories
+        self.searches = FairThreads(1, "knnmt-search")  # and exports, which read whole memories
         self.ready = True
 
     async def translate(
@@ -193,13 +195,17 @@ class Service:
             self.translator.close_store(gone.store)
             self.corrections.forget(name)
 
-    def close(self) -> None:
-        """End: refuse texts that are not decoded yet, and finish changes of stores."""
+    def refuse(self) -> None:
+        """Answer everything that waits: it is not done, because the service ends."""
         self.ready = False
         self.batcher.refuse()
         self.text_threads.close()
         self.matches.close()
         self.searches.close()
+
+    def close(self) -> None:
+        """End: refuse texts that are not decoded yet, and finish changes of stores."""
+        self.refuse()
         self.documents.close()
         self.jobs.close()
         self.writers.close()
@@ -209,7 +215,9 @@ class Service:
     def abandon(self) -> None:
         """End the process at once. Changes of stores that were confirmed are durable; jobs resume at the next start."""
         _log.warning("the service ends although work is not done: the time limit ending_seconds is over")
-        self._leave_nothing()
+        leaving = Thread(target=self._leave_nothing, daemon=True)
+        leaving.start()
+        leaving.join(_LEAVING_SECONDS)
         os._exit(0)
 
     def _leave_nothing(self) -> None:

@@ -25,7 +25,7 @@ from knnmt.service.domains import Domain
 from knnmt.service.exchanges import Exchange
 from knnmt.service.problems import Problem
 from knnmt.service.routes import memories as memories_route
-from knnmt.service.service import Service
+from knnmt.service.service import Service, awaited
 
 router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
 _TMX = "application/x-tmx+xml"
@@ -146,7 +146,9 @@ async def segments(
         }
         return {**told, "next_page_cursor": str(found[page_size][0])} if len(found) > page_size else told
 
-    return JSONResponse(await service.until(asyncio.ensure_future(asyncio.to_thread(page)), None))
+    return JSONResponse(
+        await service.until(asyncio.wrap_future(service.searches.submit(caller.client, 1.0, page)), None)
+    )
 
 
 # Sending and taking ---------------------------------------------------------------------------------------------------
@@ -294,7 +296,8 @@ def _result(request: Request, service: Service, job: Exchange) -> dict[str, Any]
 async def download(token: InPath, service: TheService) -> Response:
     """Download a memory as TMX. Whoever has the address may: clients send no key here."""
     asked = service.exchanges.with_token(token, "export")
-    service.access.holder(asked.by).require("translate", asked.domain)
+    caller = service.access.holder(asked.by)
+    caller.require("translate", asked.domain)
     domain = service.domains.of(asked.domain)
 
     def written() -> Path:
@@ -304,7 +307,7 @@ async def download(token: InPath, service: TheService) -> Response:
             store.export(place)
         return place
 
-    place = await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(written)))
+    place = await awaited(service.searches.submit(caller.client, 1.0, written))
     return FileResponse(place, media_type=_TMX, filename=f"{domain.name}.tmx", background=BackgroundTask(place.unlink))
 
 

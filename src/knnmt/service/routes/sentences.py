@@ -24,9 +24,6 @@ async def sentences(asked: SentencesAsked, service: TheService, caller: TheCalle
     most = service.config.limits.characters
     if len(asked.text) > most:
         raise Problem(413, "too_large", f"the text has {len(asked.text):,} characters; send at most {most:,}")
-    return JSONResponse(await service.text_threads.run(caller.client, len(asked.text), partial(_cut, asked.text)))
-
-
-def _cut(text: str) -> dict[str, object]:
-    cut = [each for line in split_lines(text) for each in split_sentences(line)]
-    return {"sentences": cut, "language": recognise(text)}
+    lines = await service.text_threads.run(caller.client, len(asked.text), partial(split_lines, asked.text))
+    found = await service.text_threads.each(caller.client, lines, split_sentences, len)
+    return JSONResponse({"sentences": [each for line in found for each in line], "language": recognise(asked.text)})

@@ -60,7 +60,7 @@ async def translate(asked: TranslateAsked, request: Request, service: TheService
         caller.client,
         list(zip(requests, made, strict=True)),
         lambda both: _shown(service, *both, asked.evidence),
-        lambda both: len(both[1].text),
+        lambda both: len(both[1].source) + len(both[1].text),
     )
     return JSONResponse({"domain": domain.name, "translations": translations})
 
