@@ -14,7 +14,6 @@ its keys are zeros. It needs as much space as a real store, 640 bytes per entry 
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 import time
@@ -44,6 +43,7 @@ from knnmt.fitting.calibration import Calibration
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import argument_parser
 
 NOUNS = ["Auftrag", "Bericht", "Drucker", "Filter", "Hebel", "Kessel", "Motor", "Regler", "Schalter", "Zylinder"]
 IN_ENGLISH = ["job", "report", "printer", "filter", "lever", "boiler", "motor", "governor", "switch", "cylinder"]
@@ -151,7 +151,7 @@ def correct_in(entries: int, corrections: int, engine: Engine[Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--adds", type=int, default=2000)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--for-fast", action="store_true", help="with the source side, as Fast kNN-MT needs it")

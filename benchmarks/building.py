@@ -14,7 +14,6 @@ the software domain under KNNMT_DATA (default ../shared).
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -51,6 +50,7 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.engine.forced import force, pass_batching, score
 from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
+from knnmt_lab.scripts import argument_parser, domain_file, print_header, print_row
 
 _SLICES = 16  # for the bare pass and for each stage alone
 _WARMING = {"cpu": 500, "cuda": 10_000}  # pairs
@@ -58,7 +58,7 @@ _WARMING = {"cpu": 500, "cuda": 10_000}  # pairs
 
 def sample(path: Path | None, count: int, scratch: Path) -> Path:
     """The first pairs of a TSV file, or all of them, in a separate file."""
-    path = path or Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / "train.tsv.xz"
+    path = path or domain_file("it", "train")
     if not path.exists():
         sys.exit(f"{path}: not there; set KNNMT_DATA or give --text FILE")
     return excerpt(path, count, scratch / "sample.tsv")
@@ -151,9 +151,9 @@ def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: 
     def tell(name: str, spent: Spent, share: float = 1.0) -> None:
         speed = entries * share / max(spent.wall, 1e-9)
         cpu, thread = (1e6 * seconds / (entries * share) for seconds in (spent.cpu, spent.thread))
-        print(f"| {name} | {speed:,.0f} | {cpu:.2f} | {thread:.2f} |", flush=True)
+        print_row(name, f"{speed:,.0f}", f"{cpu:.2f}", f"{thread:.2f}")
 
-    print("\n| stage alone | entries/s | µs of CPU time an entry | of the main thread |\n|---|---|---|---|")
+    print_header("stage alone", "entries/s", "µs of CPU time an entry", "of the main thread")
     with spending() as spent:
         passes(engine, parts, batch_tokens)
     tell("all passes, keys brought to the host", spent)
@@ -175,7 +175,7 @@ def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--pairs", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -201,8 +201,7 @@ def main() -> None:
         first = excerpt(memory, units, scratch / "first.tsv")
         few = excerpt(memory, _WARMING[arguments.device], scratch / "few.tsv")
         print(f"{name}, {engine.dtype}, {arguments.threads} threads, {arguments.rounds} rounds\n")
-        print("| batch tokens | processes | bare entries/s | build entries/s | build / bare | in CPU time |")
-        print("|---|---|---|---|---|---|", flush=True)
+        print_header("batch tokens", "processes", "bare entries/s", "build entries/s", "build / bare", "in CPU time")
         for batch_tokens in arguments.batch_tokens or [usual]:
             for processes in arguments.processes or [aside]:
                 warm = list(cut_slices(pairs_of(few), engine.tokenizer, engine.max_positions, Counter()))

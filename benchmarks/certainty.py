@@ -16,22 +16,20 @@ that stays, each with half of its 95% interval. Text comes from KNNMT_DATA (defa
 
 from __future__ import annotations
 
-import argparse
 import re
 import warnings
 from pathlib import Path
 
 import numpy as np
 
-from harm import DOMAINS, read, spread
-from knnmt import Translator, adapt
+from knnmt import Translator, adapt, spread
 from knnmt.config import MatchConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import KnnmtWarning
 from knnmt.fitting.certainty import Certainty
 from knnmt.retrieval.matches import likeness
 from knnmt.translator.taking_over import taken_over
-from memory_gain import directed
+from knnmt_lab.scripts import DOMAINS, argument_parser, directed, read_domain
 
 _PARTS = 10
 
@@ -105,11 +103,11 @@ def mean(values: np.ndarray) -> str:
 
 
 def text(domain: str, part: str, translator: Translator) -> list[SegmentPair]:
-    return directed(read(domain, part), "de-en" if translator.engine.languages.source == "de" else "en-de")
+    return directed(read_domain(domain, part), "de-en" if translator.engine.languages.source == "de" else "en-de")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--pairs", type=int, default=5000)
     parser.add_argument("--lines", type=int)

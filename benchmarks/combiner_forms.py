@@ -10,7 +10,6 @@ becomes than by the model alone, and the CPU seconds of a training. Text comes f
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from finetune import DOMAINS, memory_of, read
+from finetune import memory_of
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.store import Datastore
@@ -28,6 +27,7 @@ from knnmt.retrieval.combiner import log_fading
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.trained.networks import NETWORKS, FadingRobust, Robust
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain
 
 NEIGHBOURS = 32
 
@@ -57,7 +57,7 @@ def fifths(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--domain", default="it")
     parser.add_argument("--pairs", type=int, default=4000, help="of the store; 0 for all")
     parser.add_argument("--teaching", type=int, default=1000, help="pairs of the half, at most")
@@ -76,16 +76,15 @@ def main() -> None:
         def rows(pairs: Sequence[SegmentPair]) -> CombinerRows:
             return collect_rows(translator.engine, opened, pairs, NEIGHBOURS, None)
 
-        parts = fifths(spread(halves(read(given.domain, "dev"))[0], given.teaching))
+        parts = fifths(spread(halves(read_domain(given.domain, "dev"))[0], given.teaching))
         teaching, stopping, judged = map(rows, parts)
-        elsewhere = [rows(spread(halves(read(each, "dev"))[0], given.others)) for each in others]
+        elsewhere = [rows(spread(halves(read_domain(each, "dev"))[0], given.others)) for each in others]
         fading = best_fading(teaching, None)
         alone = [each.positions().loss(None) for each in (judged, *elsewhere)]
         faded = [each.positions().loss(fading) for each in (judged, *elsewhere)]
-        print(f"| {given.domain}, {given.pairs:,} pairs | own text | text of {', '.join(others)} | CPU s |")
-        print("|---|---:|---|---:|")
-        print(f"| the model alone | {alone[0]:.4f} | | |")
-        print(f"| λ that fades, k {fading.k} | {faded[0]:.4f} | {_harm(faded, alone)} | |", flush=True)
+        print_header(f"{given.domain}, {given.pairs:,} pairs", "own text", f"text of {', '.join(others)}", "CPU s")
+        print_row("the model alone", f"{alone[0]:.4f}", "", "")
+        print_row(f"λ that fades, k {fading.k}", f"{faded[0]:.4f}", _harm(faded, alone), "")
         for label, network, k in FORMS:
             began, found = time.process_time(), []
             method = "robust" if network is Robust else "robust-fading"
@@ -96,7 +95,7 @@ def main() -> None:
                 found.append([trained.losses(each)["trained"] for each in (judged, *elsewhere)])
             means = [fmean(each) for each in zip(*found, strict=True)]
             seconds = (time.process_time() - began) / given.seeds
-            print(f"| {label} | {means[0]:.4f} | {_harm(means, alone)} | {seconds:.0f} |", flush=True)
+            print_row(label, f"{means[0]:.4f}", _harm(means, alone), f"{seconds:.0f}")
 
 
 def _harm(losses: Sequence[float], alone: Sequence[float]) -> str:

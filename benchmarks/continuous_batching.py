@@ -10,7 +10,6 @@ takes the place of a finished one at once. Both have one worker. Default text: t
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Sequence
@@ -25,7 +24,8 @@ from knnmt.decoding.batch import Batch
 from knnmt.decoding.beam import beam_search
 from knnmt.engine.precision import cpu_name
 from knnmt.translator.translator import Translator
-from serving import default_text, percentile
+from knnmt_lab.scripts import argument_parser, development_sources
+from serving import percentile
 
 SIZES = [1, 2, 4, 8, 12, 16, 24, 32]
 _CONSIDERED = 4  # as in service/batching.py
@@ -167,7 +167,7 @@ def continuous(shares: list[list[Sentence]], costs: Costs, size: int) -> tuple[f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--sentences", type=int, default=128)
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="a file with a sentence a line")
     asked = parser.parse_args()
     if asked.text is None:
-        texts = default_text(asked.sentences)
+        texts = development_sources(asked.sentences)
     else:
         texts = asked.text.read_text(encoding="utf-8").splitlines()[: asked.sentences]
     print(f"{len(texts)} sentences, {cpu_name()}")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import os
 import shutil
 import statistics
@@ -37,30 +36,19 @@ from knnmt.engine.precision import cpu_name
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import load_tokenizer
 from knnmt.native import fitting_builds
+from knnmt_lab.scripts import argument_parser, development_sources, print_header, print_row
 
 MODEL = MODELS_DIRECTORY / "de-en"
 SYSTEMS = ["knnmt", "knnmt-int8", "transformers", "ctranslate2", "ctranslate2-int8"]
 BUILDS = ["knnmt-int8:avx512amx", "knnmt-int8:avx512vnni"]  # one of the builds, whatever is the best on this CPU
-DOMAINS = ["it", "koran", "law", "medical"]
 Decode = Callable[[list[list[int]], int], int]
 
 
 def text_of(arguments: argparse.Namespace) -> list[str]:
     if not arguments.text:
-        return default_text(arguments.sentences)
+        return development_sources(arguments.sentences)
     lines = (line for path in arguments.text for line in read_lines(path) if line.strip())
     return list(islice(lines, arguments.sentences))
-
-
-def default_text(count: int) -> list[str]:
-    data = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data"
-    if not data.is_dir():
-        sys.exit(f"{data}: no development sets there; set KNNMT_DATA or give --text FILE")
-    lines = []
-    for domain in DOMAINS:
-        with lzma.open(data / domain / "dev.tsv.xz", "rt", encoding="utf-8") as file:
-            lines += [line.split("\t")[0] for line in islice(file, count // len(DOMAINS))]
-    return lines
 
 
 # One system, in a process of its own ---------------------------------------------------------------------------------
@@ -202,8 +190,7 @@ def compare(systems: dict[str, System], sources: list[list[int]], arguments: arg
     names = list(systems)
     ratios = [(ours, theirs) for theirs in names for ours in names if _compared(ours, theirs)]
     head = [*(f"{name} tokens/s" for name in names), *(f"{ours} / {theirs}" for ours, theirs in ratios)]
-    print("| batch | beam | " + " | ".join(head) + " |")
-    print("|---" * (2 + len(head)) + "|")
+    print_header("batch", "beam", *head)
     profiles = []
     for size in arguments.batch_sizes:
         batches = batches_of(sources, size, len(sources) if size > 1 else len(sources) // 4)
@@ -220,7 +207,7 @@ def compare(systems: dict[str, System], sources: list[list[int]], arguments: arg
             medians = {name: statistics.median(values) for name, values in speeds.items()}
             cells = [f"{medians[name]:.0f} ({min(speeds[name]):.0f} to {max(speeds[name]):.0f})" for name in names]
             cells += [f"{medians[ours] / medians[theirs]:.2f}" for ours, theirs in ratios]
-            print(f"| {size} | {beam} | " + " | ".join(cells) + " |", flush=True)
+            print_row(size, beam, *cells)
             profiles += [f"batch {size}, beam {beam}, {name}: {_shares(stages[name])}" for name in names if _ours(name)]
     print("\nWhere knnmt's time goes (last round):\n" + "\n".join(profiles))
 
@@ -243,7 +230,7 @@ def _shares(stages: dict[str, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--text", type=Path, nargs="*", help="German text, one sentence a line")
     parser.add_argument("--sentences", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)

@@ -19,7 +19,6 @@ KNNMT_DATA (default ../shared).
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from unittest import mock
 import torch
 
 import harm
+from knnmt import spread
 from knnmt.config import DecodingConfig
 from knnmt.decoding import recorded_drafts, recorded_policy, search
 from knnmt.decoding.arena import Arenas, Recorded
@@ -38,6 +38,7 @@ from knnmt.engine.precision import cpu_name
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import argument_parser, print_header, print_row, read_domain
 
 Sources = Sequence[Sequence[int]]
 
@@ -106,7 +107,7 @@ def measure(
     rounds: int,
     warm_up: int,
     clock: Callable[[], float],
-) -> None:
+) -> list[str]:
     """The rest of a table row: speeds, statistics of drafts, and the differences that drafts make."""
     asked = {"alone": (None, False), "plain": (retrieval, False), "drafted": (retrieval, True)}
     if not rounds:
@@ -122,18 +123,17 @@ def measure(
                 speeds[name].append(tokens / (clock() - started))
     if rounds:
         alone, plain, drafted = (statistics.median(each) for each in speeds.values())
-        print(f"{alone:,.0f} | {plain / alone:.2f} | {drafted / alone:.2f} | {drafted / plain:.2f}", end="")
+        cells = [f"{alone:,.0f}", *(f"{each:.2f}" for each in (plain / alone, drafted / alone, drafted / plain))]
     else:
-        print(" | ".join("-" * 4), end="")
+        cells = ["-"] * 4
     counted = found["drafted"][1]
     accepted = counted.accepted / max(counted.drafted, 1)
-    print(f" | {counted.tokens_a_pass:.2f} | {accepted:.0%} | ", end="", flush=True)
     others, scores = compare(found["plain"][0], found["drafted"][0])
-    print(f"{others} | {scores:.1e} |", flush=True)
+    return [*cells, f"{counted.tokens_a_pass:.2f}", f"{accepted:.0%}", str(others), f"{scores:.1e}"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("stores", nargs="+")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
@@ -171,14 +171,14 @@ def main() -> None:
         retrieval = translator.retrieval(datastore=place, segments=given.segments)
         assert retrieval is not None
         if not number:
-            print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
-        pairs = harm.read(text or domain, given.split)
+            print_header(*columns)
+        pairs = read_domain(text or domain, given.split)
         for size, count in zip(given.batches, lines, strict=True):
-            texts = [pair.source for pair in harm.spread(pairs, count)]
+            texts = [pair.source for pair in spread(pairs, count)]
             sources = sorted(engine.tokenizer.encode_sources(texts), key=len, reverse=True)
             batches: list[Sources] = [sources[first : first + size] for first in range(0, len(sources), size)]
-            print(f"| {domain} | {text or domain} | {len(sources)} | {size} | ", end="", flush=True)
-            measure(translator, batches, config, retrieval, given.rounds, warm_up, clock)
+            cells = measure(translator, batches, config, retrieval, given.rounds, warm_up, clock)
+            print_row(domain, text or domain, len(sources), size, *cells)
             if given.turns and cuda:
                 step_times(translator, batches, config, retrieval)
     print(f"{time.perf_counter() - began:.0f} s", flush=True)

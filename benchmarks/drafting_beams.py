@@ -29,8 +29,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import harm
 from drafting import decode
+from knnmt import spread
 from knnmt.decoding import beam as beam_module
 from knnmt.decoding.batch import Batch
 from knnmt.engine.precision import cpu_name
@@ -38,6 +38,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.translator import Translator
 from knnmt_lab.figures import new_figure, save_figure
+from knnmt_lab.scripts import argument_parser, print_header, print_row, read_domain
 
 DRAFTED = (1, 2, 4, 8)  # tokens for each hypothesis
 
@@ -107,9 +108,7 @@ def foreseen(translator: Translator, retrieval: Retrieval, sources: list[list[in
     engine = translator.engine
     assert isinstance(engine, TransformerEngine)
     vars(beam_module)["Batch"] = Watched
-    print(
-        "| beam | drafted for each hypothesis | all survivors foreseen | cost of a pass | gain |\n|---|---|---|---|---|"
-    )
+    print_header("beam", "drafted for each hypothesis", "all survivors foreseen", "cost of a pass", "gain")
     for beam in beams:
         config = replace(engine.generation, beam=beam, n_best=1)
         Watched.steps, Watched.foreseen = 0, dict.fromkeys(DRAFTED, 0)
@@ -118,12 +117,12 @@ def foreseen(translator: Translator, retrieval: Retrieval, sources: list[list[in
         alone = milliseconds_a_pass(engine, beam)
         for most, count in Watched.foreseen.items():
             share, cost = count / Watched.steps, milliseconds_a_pass(engine, beam * (1 + most)) / alone
-            print(f"| {beam} | {most} | {share:.0%} | {cost:.2f} | {(1 + share) / cost:.2f} |", flush=True)
+            print_row(beam, most, f"{share:.0%}", f"{cost:.2f}", f"{(1 + share) / cost:.2f}")
 
 
 def measure(translator: Translator, place: str, domain: str, given: argparse.Namespace) -> None:
     engine = translator.engine
-    pairs = harm.spread(harm.read(domain, "dev"), given.lines)
+    pairs = spread(read_domain(domain, "dev"), given.lines)
     sources = engine.tokenizer.encode_sources([pair.source for pair in pairs])
     order = sorted(range(len(pairs)), key=lambda number: len(sources[number]))
     batches: list[Sequence[Sequence[int]]] = [
@@ -163,11 +162,10 @@ def draw(domain: str, stem: Path) -> None:
 
     measured = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
     points = measured["points"]
-    references = [pair.target for pair in harm.spread(harm.read(domain, "dev"), len(points[0]["hypotheses"]))]
+    references = [pair.target for pair in spread(read_domain(domain, "dev"), len(points[0]["hypotheses"]))]
     axes = (figure := new_figure()).subplots()
-    print(
-        f"{measured['about']}, {len(references)} lines\n\n| system | beam | BLEU | tokens a second |\n|---|---|---|---|"
-    )
+    print(f"{measured['about']}, {len(references)} lines")
+    print_header("system", "beam", "BLEU", "tokens a second")
     for name in dict.fromkeys(each["system"] for each in points):
         mine = [each for each in points if each["system"] == name]
         speeds = [each["speed"] for each in mine]
@@ -175,7 +173,7 @@ def draw(domain: str, stem: Path) -> None:
         axes.plot(speeds, scores, "o-", label=name)
         for each, speed, bleu in zip(mine, speeds, scores, strict=True):
             axes.annotate(str(each["beam"]), (speed, bleu), textcoords="offset points", xytext=(4, 4), fontsize=8)
-            print(f"| {name} | {each['beam']} | {bleu:.2f} | {speed:,.0f} |")
+            print_row(name, each["beam"], f"{bleu:.2f}", f"{speed:,.0f}")
     axes.set_xlabel("tokens a second")
     axes.set_ylabel("BLEU")
     axes.set_title(f"{measured['about']}\nnumbers are beams", fontsize=8)
@@ -185,7 +183,7 @@ def draw(domain: str, stem: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("what", choices=["foreseen", "measure", "draw"])
     parser.add_argument("store")
     parser.add_argument("--beams", type=int, nargs="+")
@@ -211,7 +209,7 @@ def main() -> None:
         return
     retrieval = translator.retrieval(datastore=place, segments=given.segments)
     assert retrieval is not None
-    texts = [pair.source for pair in harm.spread(harm.read(domain, "dev"), given.lines)]
+    texts = [pair.source for pair in spread(read_domain(domain, "dev"), given.lines)]
     foreseen(translator, retrieval, translator.engine.tokenizer.encode_sources(texts), given.beams or [2, 3, 5])
 
 

@@ -12,7 +12,6 @@ KNNMT_DATA (default ../shared).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import torch
 
 import harm
+from knnmt import spread
 from knnmt.decoding import recorded_drafts
 from knnmt.decoding.search import search
 from knnmt.engine.fixed_state import RecordingEngine
@@ -27,6 +27,7 @@ from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import argument_parser, print_header, print_row, read_domain
 
 _LONGEST = 4  # n-grams that are looked up
 _TOGETHER = 16  # sentences of a batch
@@ -80,7 +81,7 @@ def of_every_step(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("stores", nargs="+")
     parser.add_argument("--segments", type=int, default=64)
     parser.add_argument("--lines", type=int, default=100)
@@ -88,16 +89,14 @@ def main() -> None:
     given = parser.parse_args()
     translator = Translator(device="cpu", threads=1)
     config = replace(translator.engine.generation, beam=1, n_best=1)
-    print(
-        "| domain | drafts | tokens per pass | drafted for each token | accepted |\n|---|---|---|---|---|", flush=True
-    )
+    print_header("domain", "drafts", "tokens per pass", "drafted for each token", "accepted")
     for named in given.stores:
         place, _, domain = named.partition("=")
         if not Path(place).exists():
             harm.build(Path(place), domain, given.pairs, translator)
         retrieval = translator.retrieval(datastore=place, segments=given.segments)
         assert retrieval is not None
-        texts = [pair.source for pair in harm.spread(harm.read(domain, "dev"), given.lines)]
+        texts = [pair.source for pair in spread(read_domain(domain, "dev"), given.lines)]
         sources = translator.engine.tokenizer.encode_sources(texts)
         counted = Statistics()
         found = [search(translator.engine, [each], config, BatchRetrieval([retrieval], counted))[0] for each in sources]
@@ -117,9 +116,7 @@ def main() -> None:
         rows.append(("neighbours, while probable", counted.rows - counted.accepted, counted.drafted))
         for name, passes, drafted in rows:
             accepted = (tokens - passes) / max(drafted, 1)
-            print(
-                f"| {domain} | {name} | {tokens / passes:.2f} | {drafted / tokens:.2f} | {accepted:.0%} |", flush=True
-            )
+            print_row(domain, name, f"{tokens / passes:.2f}", f"{drafted / tokens:.2f}", f"{accepted:.0%}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ A store that does not exist is built first.
 
 from __future__ import annotations
 
-import argparse
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,12 +35,14 @@ import numpy as np
 import torch
 
 import harm
+from knnmt import spread
 from knnmt.config import DecodingConfig
 from knnmt.decoding import arena, recorded, recorded_drafts, recorded_places
 from knnmt.decoding.recorded_places import TAKEN, TOKENS
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import argument_parser, print_header, print_row, read_domain
 
 Sources = Sequence[Sequence[int]]
 
@@ -204,7 +205,7 @@ def moved(one: Step, other: Step) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("stores", nargs="+")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
@@ -228,14 +229,14 @@ def main() -> None:
         "apart",
         "difference",
     ]
-    print(f"| {' | '.join([*columns, 'other translations'])} |\n|{'---|' * (1 + len(columns))}", flush=True)
+    print_header(*columns, "other translations")
     for named in given.stores:
         place, _, domain = named.partition("=")
         if not Path(place).exists():
             harm.build(Path(place), domain, given.pairs, translator)
         retrieval = translator.retrieval(datastore=place, segments=given.segments)
         assert retrieval is not None
-        texts = [pair.source for pair in harm.spread(harm.read(domain, given.split), given.lines)]
+        texts = [pair.source for pair in spread(read_domain(domain, given.split), given.lines)]
         sources = sorted(translator.engine.tokenizer.encode_sources(texts), key=len)
         for size in given.batches:
             found = Differences()
@@ -243,15 +244,20 @@ def main() -> None:
                 plain, drafted = both_ways(translator, sources[first : first + size], config, retrieval)
                 for one, other in zip(plain, drafted, strict=True):
                     found.add(one, other)
-            numbers = f"{found.same_neighbours:.1e} | {found.moved:.1e} | {found.others} | {found.apart:.1e}"
             others = ", ".join(
                 f"{best:.1e} ({left} entries, {apart:.1e})" for best, left, apart in sorted(found.translations)
             )
-            print(
-                f"| {domain} | {size} | {len(sources)} | {found.tokens:,} | {numbers} "
-                f"| {found.other_neighbours:.1e} "
-                f"| {len(found.translations)}{': ' + others if others else ''} |",
-                flush=True,
+            print_row(
+                domain,
+                size,
+                len(sources),
+                f"{found.tokens:,}",
+                f"{found.same_neighbours:.1e}",
+                f"{found.moved:.1e}",
+                found.others,
+                f"{found.apart:.1e}",
+                f"{found.other_neighbours:.1e}",
+                f"{len(found.translations)}{': ' + others if others else ''}",
             )
 
 

@@ -21,9 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -36,10 +34,7 @@ from typing import Any
 
 import torch
 
-from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import fitting_tokens
@@ -47,9 +42,9 @@ from knnmt.evaluation.scoring import Difference, resampled_scores
 from knnmt.evaluation.tuning import tune
 from knnmt.translator.translator import Translator
 from knnmt_lab.reproduction.choices import over_seeds
+from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain
 from trainable import CHECKPOINT, Marian, Training, checked_against_engine, fine_tuned, tell
 
-DOMAINS = ("it", "koran", "law", "medical")
 RATES = {"whole": 2e-4, "lora": 1e-3}
 RANK = 16
 RARE = 5
@@ -131,9 +126,9 @@ def tuned_store(place: Path, pairs: Sequence[SegmentPair], judging: Sequence[Seg
 
 def of_domain(domain: str, other: str, given: argparse.Namespace) -> Iterator[Measured]:
     training = memory_of(domain, given.pairs)
-    judging, reported = halves(read(domain, "dev"))
+    judging, reported = halves(read_domain(domain, "dev"))
     judging = spread(judging, given.judged)
-    others = halves(read(other, "dev"))[1]
+    others = halves(read_domain(other, "dev"))[1]
     own_text, other_text = ([pair.source for pair in spread(some, given.lines)] for some in (reported, others))
     texts = own_text, other_text
     with tempfile.TemporaryDirectory() as scratch:
@@ -175,16 +170,9 @@ def _size(directory: Path) -> int:
     return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file())
 
 
-def read(domain: str, part: str) -> list[SegmentPair]:
-    path = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / domain / f"{part}.tsv.xz"
-    if not path.exists():
-        sys.exit(f"{path}: no text there; set KNNMT_DATA")
-    return list(read_memories([path], ReadingConfig(source_language="de", target_language="en"), ReadingReport()))
-
-
 def memory_of(domain: str, pairs: int) -> list[SegmentPair]:
     """This many training pairs from all parts of a domain; 0 for all."""
-    found = read(domain, "train")
+    found = read_domain(domain, "train")
     return spread(found, pairs) if pairs else found
 
 
@@ -209,9 +197,9 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
     for each in found:
         groups.setdefault((each.domain, each.system), []).append(each)
     scored = {place: _scored(seeds, given) for place, seeds in groups.items()}
-    print(
-        "| domain | system | seeds | BLEU / chrF | BLEU of seeds | on other text | rare words | first sentence, s "
-        "| correction, s | forgetting, s | MB a client | sentences/s | passes | training, s |\n" + "|---" * 14 + "|"
+    print_header(
+        *("domain", "system", "seeds", "BLEU / chrF", "BLEU of seeds", "on other text", "rare words"),
+        *("first sentence, s", "correction, s", "forgetting, s", "MB a client", "sentences/s", "passes", "training, s"),
     )
     for (domain, system), seeds in groups.items():
         one, scores = seeds[0], scored[domain, system]
@@ -220,12 +208,21 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
             "train again" if one.training and getattr(one, name) is None else _median(seeds, name, ".2f")
             for name in ("correction_seconds", "forgetting_seconds")
         ]
-        print(
-            f"| {domain} | {system} | {len(seeds)} | {own} | {_range(scores[0][2])} | {one.other_domain} {other} | "
-            f"{rare_told(seeds, given)} | {_median(seeds, 'first_seconds', '.1f')} | {seconds[0]} | {seconds[1]} | "
-            f"{one.client_bytes / 1e6:.1f} | {_median(seeds, 'sentences_a_second', '.0f')} | {told(seeds)} |"
+        print_row(
+            domain,
+            system,
+            len(seeds),
+            own,
+            _range(scores[0][2]),
+            f"{one.other_domain} {other}",
+            rare_told(seeds, given),
+            _median(seeds, "first_seconds", ".1f"),
+            *seconds,
+            f"{one.client_bytes / 1e6:.1f}",
+            _median(seeds, "sentences_a_second", ".0f"),
+            told(seeds),
         )
-    print("\n| domain | system | compared with | BLEU | chrF | BLEU on other text | chrF |\n" + "|---" * 7 + "|")
+    print_header("domain", "system", "compared with", "BLEU", "chrF", "BLEU on other text", "chrF")
     for domain in dict.fromkeys(domain for domain, _ in scored):
         for compared, systems in COMPARED:
             for system in systems:
@@ -233,7 +230,7 @@ def show(found: Sequence[Measured], given: argparse.Namespace) -> None:
                     texts = zip(scored[domain, system], scored[domain, compared], strict=True)
                     metrics = [pair for one, two in texts for pair in zip(one[:2], two[:2], strict=True)]
                     cells = [_difference(one - two) for one, two in metrics]
-                    print(f"| {domain} | {system} | {compared} | {' | '.join(cells)} |")
+                    print_row(domain, system, compared, *cells)
 
 
 def _scored(seeds: Sequence[Measured], given: argparse.Namespace) -> list[tuple[Any, Any, list[float]]]:
@@ -244,7 +241,7 @@ def _scored(seeds: Sequence[Measured], given: argparse.Namespace) -> list[tuple[
     domain = seeds[0].domain
     found = []
     for text, name in ((domain, "own"), (seeds[0].other_domain, "other")):
-        references = [pair.target for pair in spread(halves(read(text, "dev"))[1], given.lines)]
+        references = [pair.target for pair in spread(halves(read_domain(text, "dev"))[1], given.lines)]
         scores = [resampled_scores(getattr(each, name), references) for each in seeds]
         bleu, chrf = (over_seeds([each[metric] for each in scores]) for metric in (0, 1))
         found.append((bleu, chrf, [float(each[0][0]) for each in scores]))
@@ -255,7 +252,7 @@ def rare_told(seeds: Sequence[Measured], given: argparse.Namespace) -> str:
     """The part of the rare words of the references that were translated, as the mean of the seeds."""
     domain = seeds[0].domain
     training = [pair.target for pair in memory_of(domain, given.pairs)]
-    references = [pair.target for pair in spread(halves(read(domain, "dev"))[1], given.lines)]
+    references = [pair.target for pair in spread(halves(read_domain(domain, "dev"))[1], given.lines)]
     found = [rare_recall(training, each.own, references) for each in seeds]
     return f"{fmean(part for part, _ in found):.1%} of {found[0][1]:,}"
 
@@ -292,7 +289,7 @@ def following(domain: str, domains: Sequence[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--domains", nargs="+", default=list(DOMAINS))
     parser.add_argument("--pairs", type=int, default=15000, help="0 for all")
     parser.add_argument("--lines", type=int, default=500)

@@ -35,7 +35,7 @@ import torch
 
 import gpu_search
 import harm
-from decoding import MODEL, default_text
+from decoding import MODEL
 from knnmt import stage_times
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -50,6 +50,7 @@ from knnmt.retrieval.open_store import OpenStore, Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
+from knnmt_lab.scripts import argument_parser, development_sources, print_header
 from segment_speed import made_up
 
 Batches = list[list[list[int]]]
@@ -180,7 +181,7 @@ def with_memories(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 16, 64, 256])
     parser.add_argument("--beams", type=int, nargs="*", default=[5, 1])
     parser.add_argument("--rounds", type=int, default=3)
@@ -204,13 +205,13 @@ def run(arguments: argparse.Namespace, directory: Path, scratch: Path) -> None:
         systems["knnmt, not recorded"] = ours(engine, None, most, recorded=False)
         systems["transformers"] = transformers_system(directory, most)
     systems |= with_memories(arguments, engine, most, scratch)
-    sources = sorted(engine.tokenizer.encode_sources(default_text(SENTENCES)), key=len)
+    sources = sorted(engine.tokenizer.encode_sources(development_sources(SENTENCES)), key=len)
     speed = 1e9 * gpu_search.limits(engine.device)[0]
     read = step_bytes(engine)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {engine.dtype}")
     print(f"a copy moves {speed / 1e12:.2f} TB/s")
     print(f"a step reads {read / 1e6:.1f} MB of weights: {read / speed * 1e6:.1f} µs at least\n")
-    print("| batch, beam | system | tokens/s | to knnmt | ms a step | of the limit |\n|---|---|---|---|---|---|")
+    print_header("batch, beam", "system", "tokens/s", "to knnmt", "ms a step", "of the limit")
     for beam in arguments.beams:
         for size in arguments.batches:
             lines = sources[:: max(1, len(sources) // (24 * size))]

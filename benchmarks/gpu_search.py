@@ -31,6 +31,7 @@ from knnmt.index.clusters import Clusters
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.resident import LOADED, ResidentKeys
+from knnmt_lab.scripts import argument_parser, print_header, print_row
 
 _SECONDS = 0.4  # about the time of each measurement
 _CLUSTER = 64  # keys
@@ -39,7 +40,7 @@ _WITHIN, _BETWEEN = 10.0, 16.0  # norms, chosen so that distances are as in real
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--entries", type=float, nargs="*", default=[1e6, 4e6, 20e6])
     parser.add_argument("--rows", type=int, nargs="*", default=[5, 80, 320, 1280])
     parser.add_argument("--k", type=int, default=8)
@@ -54,8 +55,7 @@ def main() -> None:
     copied, multiplied = limits(device)
     print(f"{name}, PyTorch {torch.__version__}; measured limits: {copied:,.0f} GB/s, {multiplied:,.0f} TFLOP/s")
     print(f"synthetic keys of {arguments.dim} dimensions in float16, k {arguments.k}\n")
-    print("| entries | rows | search | ms | ms, graph | GB/s | of limit | TFLOP/s | of limit | recall |")
-    print("|---" * 10 + "|", flush=True)
+    print_header("entries", "rows", "search", "ms", "ms, graph", "GB/s", "of limit", "TFLOP/s", "of limit", "recall")
     notes: list[str] = []
     for entries in (int(each) for each in arguments.entries):
         chance = torch.Generator(device).manual_seed(0)
@@ -73,9 +73,9 @@ def main() -> None:
                 stepped, replayed = timed(partial(index.search, queries, arguments.k), device)
                 speed = 2 * entries * arguments.dim / 1e6 / replayed  # GB/s
                 product = rows * speed / 1000  # TFLOP/s
-                used = f"{speed:,.0f} | {speed / copied:.0%} | {product:,.0f} | {product / multiplied:.0%}"
-                line = f"| {entries:,} | {rows} | {label} | {stepped:.3f} | {replayed:.3f} |"
-                print(f"{line} {used if index is exact else '| | |'} | {recalls[label]:.3f} |", flush=True)
+                used = [f"{speed:,.0f}", f"{speed / copied:.0%}", f"{product:,.0f}", f"{product / multiplied:.0%}"]
+                times = (f"{stepped:.3f}", f"{replayed:.3f}", *(used if index is exact else [""] * 4))
+                print_row(f"{entries:,}", rows, label, *times, f"{recalls[label]:.3f}")
                 if arguments.profile:
                     notes.append(f"{label}, {entries:,} entries, {rows} rows\n{kernels(index, queries, arguments.k)}")
         del exact, clusters, index
@@ -149,13 +149,13 @@ def real(store: Datastore, device: torch.device, rows: list[int], k: int) -> Non
         print("no settings tried hold the target; it is searched exactly")
         return
     print(f"{index.clusters.settings.in_words}: recall {measured.recall:.3f}, variation {measured.variation:.4f}\n")
-    print("| rows | exact, ms in a graph | clusters, ms in a graph |\n|---|---|---|")
+    print_header("rows", "exact, ms in a graph", "clusters, ms in a graph")
     for count in rows:
         ids = torch.randint(entries.entries, (count,), generator=torch.Generator().manual_seed(0))
         queries = torch.from_numpy(entries.keys_of(ids.numpy())).to(device).float()
         exact = timed(partial(index.exactly().search, queries, k), device)[1]
         near = timed(partial(index.search, queries, k), device)[1]
-        print(f"| {count} | {exact:.3f} | {near:.3f} |", flush=True)
+        print_row(count, f"{exact:.3f}", f"{near:.3f}")
 
 
 def kernels(index: ResidentKeys | Clusters, queries: Tensor, k: int) -> str:

@@ -14,43 +14,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 import tempfile
 import time
-from itertools import islice
 from pathlib import Path
 
-from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
+from knnmt import spread
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.fitting.calibration import DEFAULT_K, calibrate
 from knnmt.fitting.held_out import sample
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
-
-DOMAINS = ["it", "koran", "law", "medical"]
-
-
-def read(domain: str, part: str) -> list[SegmentPair]:
-    path = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / domain / f"{part}.tsv.xz"
-    if not path.exists():
-        sys.exit(f"{path}: no text there; set KNNMT_DATA")
-    reading = ReadingConfig(source_language="de", target_language="en")
-    return list(read_memories([path], reading, ReadingReport()))
-
-
-def spread(pairs: list[SegmentPair], count: int) -> list[SegmentPair]:
-    """About `count` pairs, spread over a memory."""
-    return list(islice(pairs[:: max(1, len(pairs) // count)], count))
+from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain
 
 
 def build(place: Path, domain: str, pairs: int, translator: Translator, for_fast: bool = False) -> None:
     """Build a store of this many training pairs of a domain, 0 for all, with settings estimated from it alone."""
-    memory = read(domain, "train")
+    memory = read_domain(domain, "train")
     chosen = spread(memory, pairs) if pairs else memory
     store = Datastore.build(place, chosen, translator.engine, BuildConfig(for_fast=for_fast))
     index = OpenStore(store, translator.engine.device, exact=True).index
@@ -63,7 +43,7 @@ def build(place: Path, domain: str, pairs: int, translator: Translator, for_fast
 
 def translate_all(arguments: argparse.Namespace) -> dict[str, list[str]]:
     translator = Translator(device=arguments.device, dtype="float32", exact=True)
-    own = {domain: [pair.source for pair in read(domain, "dev")[: arguments.own_lines]] for domain in DOMAINS}
+    own = {domain: [pair.source for pair in read_domain(domain, "dev")[: arguments.own_lines]] for domain in DOMAINS}
     found: dict[str, list[str]] = {}
 
     def run(name: str, domain: str, lines: int, **settings: object) -> None:
@@ -93,14 +73,13 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, list[str]]:
 def score(found: dict[str, list[str]]) -> None:
     import sacrebleu
 
-    references = {domain: [pair.target for pair in read(domain, "dev")] for domain in DOMAINS}
+    references = {domain: [pair.target for pair in read_domain(domain, "dev")] for domain in DOMAINS}
 
     def bleu(name: str, lines: int | None = None) -> float:
         texts = found[name][:lines]
         return float(sacrebleu.corpus_bleu(texts, [references[name.split("|")[-1]][: len(texts)]]).score)
 
-    print("\n| store | own text: base | fixed λ | fading λ | other text, BLEU against base: fixed λ | fading λ |")
-    print("|---" * 6 + "|")
+    print_header("store", "own text: base", "fixed λ", "fading λ", "other text, BLEU against base: fixed λ", "fading λ")
     for domain in DOMAINS:
         own = [bleu(f"base|{domain}"), bleu(f"fixed|{domain}|{domain}"), bleu(f"fading|{domain}|{domain}")]
         others = [
@@ -111,11 +90,11 @@ def score(found: dict[str, list[str]]) -> None:
             )
             for name in ("fixed", "fading")
         ]
-        print(f"| {domain} | " + " | ".join([*(f"{each:.2f}" for each in own), *others]) + " |")
+        print_row(domain, *(f"{each:.2f}" for each in own), *others)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=15_000)
     parser.add_argument("--lines", type=int, default=300)
     parser.add_argument("--own-lines", type=int, default=2000)

@@ -13,7 +13,6 @@ in turns.
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from knnmt.evaluation.scoring import score
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.protection.placeholders import Kind, find
 from knnmt.protection.tags import with_tags
+from knnmt_lab.scripts import argument_parser
 
 PACKAGES = {"wagtail": "wagtail==7.4.4", "Django": "Django==5.2.19", "django-oscar": "django-oscar==4.2.1"}
 TERMS = 100
@@ -228,7 +228,7 @@ def compare_speed(translator: Translator, pairs: Sequence[SegmentPair]) -> None:
 
 def main() -> None:
     """Run all measurements."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argument_parser(__doc__)
     options.add_argument("--strings", type=int, default=200)
     options.add_argument("--places", type=Path, default=Path(".intact"))
     options.add_argument("--threads", type=int, default=None)

@@ -12,7 +12,6 @@ difference from float16 over 300 bootstrap samples. Text comes from KNNMT_DATA (
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-import harm
+from knnmt import spread
 from knnmt.compression.pca import KeyProjection, reduce
 from knnmt.compression.transforming import making, publish
 from knnmt.corpus.pairs import SegmentPair
@@ -31,6 +30,7 @@ from knnmt.fitting.search_choice import judge
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, read_domain
 
 SEGMENTS = 64
 _SAMPLES = 300
@@ -40,7 +40,7 @@ _OTHER_BYTES = 4 + 4 + 4 + 2 + 2 + 1  # bytes of an entry: value, sentence, posi
 
 def base_store(place: Path, domain: str, pairs: int, translator: Translator) -> Datastore:
     if not place.exists():
-        chosen = harm.spread(harm.read(domain, "train"), pairs)
+        chosen = spread(read_domain(domain, "train"), pairs)
         Datastore.build(place, chosen, translator.engine)
     return Datastore.open(place)
 
@@ -63,9 +63,9 @@ def in_eight_bits(store: Datastore, output: Path) -> Datastore:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=15000)
-    parser.add_argument("--domain", default="it", choices=harm.DOMAINS)
+    parser.add_argument("--domain", default="it", choices=DOMAINS)
     parser.add_argument("--lines", type=int, default=300)
     parser.add_argument("--dims", type=int, nargs="*", default=[160, 80])
     parser.add_argument("--place", type=Path, default=Path(".bench/keys"))
@@ -100,7 +100,7 @@ def tuned(translator: Translator, store: Datastore, lines: list[SegmentPair]) ->
 def compare(translator: Translator, stores: dict[str, tuple[Datastore, int]], domain: str, count: int) -> None:
     import sacrebleu
 
-    development = harm.read(domain, "dev")
+    development = read_domain(domain, "dev")
     lines, tuning = development[::2][:count], development[1::2][:_TUNING_LINES]
     references = [pair.target for pair in lines]
     metric, chance = sacrebleu.BLEU(), np.random.default_rng(0)
@@ -115,7 +115,7 @@ def compare(translator: Translator, stores: dict[str, tuple[Datastore, int]], do
     sources = [pair.source for pair in lines]
     alone = translator.translate(sources, beam=5, max_tokens=200, batch_size=16)
     print(f"{domain}, {len(lines)} lines; the model alone: {scored([each.text for each in alone])[0]:.2f} BLEU\n")
-    print("| keys | bytes of a key | of an entry | BLEU | to float16 | +/- | settings |\n|---|---|---|---|---|---|---|")
+    print_header("keys", "bytes of a key", "of an entry", "BLEU", "to float16", "+/-", "settings")
     whole: tuple[float, np.ndarray] | None = None
     for what, (store, size) in stores.items():
         retrieval = tuned(translator, store, tuning)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -23,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +29,13 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
 from knnmt.datastore.building import build, new_store, publish_new_store
 from knnmt.datastore.manifest import SEGMENTS, SegmentRecord
 from knnmt.datastore.postings import posting_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.shipped import MODELS_DIRECTORY
+from knnmt_lab.scripts import argument_parser, print_row, read_domain
 
 SHIPPED = MODELS_DIRECTORY / "de-en"
 SEGMENTS_CHOSEN = 64
@@ -49,10 +47,7 @@ def memory_mib(name: str) -> int:
 
 
 def text(part: str, count: int) -> list[SegmentPair]:
-    place = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / f"{part}.tsv.xz"
-    if not place.exists():
-        sys.exit(f"{place}: not there; set KNNMT_DATA")
-    return list(islice(read_memories(place), count))
+    return read_domain("it", part)[:count]
 
 
 def cut_down(dim: int, place: Path) -> Path:
@@ -197,7 +192,7 @@ def step(name: str, store: Path, model: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--entries", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000])
     parser.add_argument("--dim", type=int, default=80)
     parser.add_argument("--pairs", type=int, default=4500)
@@ -235,7 +230,7 @@ def main() -> None:
 
 def tell(entries: int, dim: int, name: str, told: Told) -> None:
     for key, value in told.items():
-        print(f"| {entries:,} of {dim} | {name} | {key} | {value:,.3f} |", flush=True)
+        print_row(f"{entries:,} of {dim}", name, key, f"{value:,.3f}")
 
 
 if __name__ == "__main__":

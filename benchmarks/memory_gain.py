@@ -12,28 +12,19 @@ prints the results as Markdown. Text comes from KNNMT_DATA (default ../shared).
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harm import read
 from knnmt import Translator, adapt, evaluate
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, halves, spread
 from knnmt.evaluation.holding_out import Plan
-
-
-def directed(pairs: Sequence[SegmentPair], model: str) -> list[SegmentPair]:
-    """German-English pairs in the direction of a model."""
-    return (
-        list(pairs) if model == "de-en" else [replace(pair, source=pair.target, target=pair.source) for pair in pairs]
-    )
+from knnmt_lab.scripts import argument_parser, directed, print_header, read_domain
 
 
 def planned(memory: Sequence[SegmentPair], choosing: Sequence[SegmentPair]) -> Plan:
@@ -45,7 +36,7 @@ def planned(memory: Sequence[SegmentPair], choosing: Sequence[SegmentPair]) -> P
 
 def measure(directory: Path, domain: str, model: str, counts: Sequence[int]) -> None:
     translator = Translator(model)
-    memory, dev = (directed(read(domain, part), model) for part in ("train", "dev"))
+    memory, dev = (directed(read_domain(domain, part), model) for part in ("train", "dev"))
     choosing, _ = halves(dev)
     stores = []
     for count in counts:
@@ -76,7 +67,7 @@ def rows(directory: Path, domain: str, model: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--domains", nargs="+", default=["business", "it"])
     parser.add_argument("--models", nargs="+", default=["en-de", "de-en"])
@@ -89,8 +80,7 @@ def main() -> None:
     if not arguments.table:
         for setting in settings:
             measure(arguments.directory, *setting, arguments.pairs)
-    print("\n| domain | model | memory | BLEU | chrF | p (BLEU) | segments | exact matches left out |")
-    print("|---" * 8 + "|")
+    print_header("domain", "model", "memory", "BLEU", "chrF", "p (BLEU)", "segments", "exact matches left out")
     for setting in settings:
         print("\n".join(rows(arguments.directory, *setting)))
 

@@ -10,8 +10,6 @@ seeds.
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -27,13 +25,13 @@ from knnmt.fitting.development_text import read_development
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import argument_parser, domain_file, print_header, print_row
 
-DATA = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data"
 NEIGHBOURS = 16
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument("stores", nargs="+", metavar="DOMAIN=STORE")
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--other-pairs", type=int, default=100)
@@ -46,11 +44,10 @@ def main() -> None:
     translator = Translator(threads=1)
     stores = {name: Datastore.open(Path(place), translator.engine) for name, place in places.items()}
     texts = {
-        name: read_development(store, DATA / name / "dev.tsv.xz", given.pairs, tell=lambda _: None)
+        name: read_development(store, domain_file(name, "dev"), given.pairs, tell=lambda _: None)
         for name, store in stores.items()
     }
-    print("| domain | entries | method | nats a token | seeds | other text | updates | CPU s a seed |")
-    print("|---|---:|---|---:|---|---:|---:|---:|")
+    print_header("domain", "entries", "method", "nats a token", "seeds", "other text", "updates", "CPU s a seed")
     names = list(stores)
     for number, name in enumerate(names):
         opened = OpenStore(stores[name])
@@ -79,7 +76,7 @@ def main() -> None:
                 if not compared:
                     compared = True
                     for each, label in (("alone", "the model alone"), ("fading", "fading λ")):
-                        print(f"| {name} | {entries} | {label} | {losses[each]:.4f} | | {other} {harm[each]:.4f} | | |")
+                        print_row(name, entries, label, f"{losses[each]:.4f}", "", f"{other} {harm[each]:.4f}", "", "")
                 own.append(losses["trained"])
                 others.append(harm["trained"])
                 updates.append(found.combiner.record.updates)

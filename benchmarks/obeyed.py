@@ -10,7 +10,6 @@ translated with another final mark, other capitals, white space or an accelerato
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 from collections import defaultdict
@@ -21,7 +20,7 @@ from knnmt import Datastore, SegmentPair, Translator
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
-from memory_gain import directed
+from knnmt_lab.scripts import argument_parser, directed
 
 OWN = Path(__file__).parents[1] / "examples" / "memory.tsv"
 SIZES = (1, 2, 5, 10, 40, 168)
@@ -102,7 +101,7 @@ def large_store(translator: Translator, builder: Translator, pairs: list[Segment
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("memory", nargs="*", type=Path)
     parser.add_argument("--stored", type=int, default=600)
     parser.add_argument("--short", type=int, default=150)

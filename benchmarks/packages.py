@@ -17,7 +17,6 @@ show what the table lacks; many are compounds and names that may change.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import io
 import json
@@ -42,6 +41,7 @@ from knnmt.documents.document import State, Unit
 from knnmt.documents.elements import plain
 from knnmt.documents.opening import open_document
 from knnmt.protection.content import content_faults
+from knnmt_lab.scripts import argument_parser, print_header, print_row
 
 HERE = Path(__file__).resolve().parents[1]
 DEBIAN = "http://deb.debian.org/debian/pool/main"
@@ -433,7 +433,7 @@ def count(place: Path, out: Path, examples: dict[str, list[str]]) -> tuple[Count
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argument_parser(__doc__)
     options.add_argument("place", metavar="DIRECTORY", type=Path)
     options.add_argument("--units", type=int, default=40)
     options.add_argument("--pairs", type=int, default=2_000)
@@ -456,9 +456,9 @@ def main() -> None:
                 encoding="utf-8",
             )
     print(f"{len(PACKAGES)} packages, {units:,} units; units with a fault of each class:\n")
-    print("| class |" + "".join(f" {name} |" for name in columns) + "\n|---|" + "---|" * len(columns))
+    print_header("class", *columns)
     for name in sorted({name for found in columns.values() for name in found}):
-        print(f"| {name} |" + "".join(f" {found[name]} |" for found in columns.values()))
+        print_row(name, *(found[name] for found in columns.values()))
         for each in examples.get(name, [])[: asked.examples]:
             print("   ", each)
 

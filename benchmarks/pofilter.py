@@ -9,7 +9,6 @@ of the kinds that correspond, and anything at all, with examples of units that o
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -22,6 +21,7 @@ import polib
 
 from knnmt.documents.opening import open_document
 from knnmt.protection.marked import read
+from knnmt_lab.scripts import argument_parser, print_header, print_row
 
 # The findings of --check that say what a test of pofilter says: kinds, and for the form the words of the message.
 ALIKE = {
@@ -96,7 +96,7 @@ def by_check(catalogs: list[Path], language: str) -> dict[Unit, list[str]]:
 
 def main() -> None:
     """Print a table for Markdown, and examples."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argument_parser(__doc__)
     options.add_argument("pofilter")
     options.add_argument("catalogs", type=Path, nargs="+")
     options.add_argument("--language", default="de")
@@ -104,11 +104,11 @@ def main() -> None:
     asked = options.parse_args()
     theirs, ours = by_pofilter(asked.pofilter, asked.catalogs, asked.language), by_check(asked.catalogs, asked.language)
     sources = {(str(file), entry.msgid): entry for file in asked.catalogs for entry in polib.pofile(str(file))}
-    print("| test of pofilter | units | with the same finding of --check | with any finding |\n|---|---|---|---|")
+    print_header("test of pofilter", "units", "with the same finding of --check", "with any finding")
     for test in sorted(theirs):
         units, pattern = theirs[test], re.compile(ALIKE.get(test, "$^"))
         alike = {unit for unit in units if any(pattern.search(each) for each in ours.get(unit, []))}
-        print(f"| {test} | {len(units):,} | {len(alike):,} | {sum(unit in ours for unit in units):,} |")
+        print_row(test, f"{len(units):,}", f"{len(alike):,}", f"{sum(unit in ours for unit in units):,}")
         for unit in sorted(units - alike)[: asked.examples]:
             entry = sources.get(unit)
             print(f"    only pofilter: {unit[1]!r} -> {(entry and entry.msgstr)!r}")

@@ -9,7 +9,6 @@ best of `--times` passes over all weights, in turns.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,6 +17,7 @@ import torch
 from knnmt.engine.layers import Projection
 from knnmt.engine.precision import cpu_name
 from knnmt.engine.product import float_product
+from knnmt_lab.scripts import argument_parser, print_header, print_row
 
 SHAPES = [(320, 1280), (512, 1536), (512, 2048), (2048, 512), (1024, 4096), (512, 20005)]  # inputs, outputs
 NUMBERS = 20_000_000  # numbers in all weights of a shape: 80 MB
@@ -31,14 +31,13 @@ def seconds(products: Sequence[Callable[[torch.Tensor], torch.Tensor]], x: torch
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 5, 16, 40, 80])
     parser.add_argument("--times", type=int, default=10)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(cpu_name())
-    print("| inputs, outputs | " + " | ".join(f"{rows} rows" for rows in arguments.rows) + " |")
-    print("|---" * (1 + len(arguments.rows)) + "|")
+    print_header("inputs, outputs", *(f"{rows} rows" for rows in arguments.rows))
     for inputs, outputs in SHAPES:
         weights = [torch.randn(outputs, inputs) for _ in range(max(1, NUMBERS // (inputs * outputs)))]
         ours, in_24_bits = (
@@ -53,7 +52,7 @@ def main() -> None:
             mine, smaller, pytorchs = (min(each) for each in zip(*turns, strict=True))
             speed = rows * inputs * outputs * len(weights) / mine / 1e9
             cells.append(f"{pytorchs / mine:.2f}, {mine / smaller:.2f} ({speed:.0f})")
-        print(f"| {inputs:,}, {outputs:,} | " + " | ".join(cells) + " |", flush=True)
+        print_row(f"{inputs:,}, {outputs:,}", *cells)
     print("in brackets: billions of multiplications a second in float32")
 
 

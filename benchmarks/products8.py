@@ -9,7 +9,6 @@ and how many times as fast as the last build the first is, with the range over t
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from knnmt import native
 from knnmt.engine import product
 from knnmt.engine.precision import cpu_name
 from knnmt.engine.product import CompiledProduct, Int8Projection
+from knnmt_lab.scripts import argument_parser, print_header, print_row
 
 SHAPES = [(1024, 4096), (4096, 1024), (1024, 42024), (512, 58101), (320, 20005)]  # inputs, outputs
 NUMBERS = 128_000_000  # numbers in all weights of a shape, a byte each
@@ -57,7 +57,7 @@ def seconds(products: Sequence[CompiledProduct], digits: int, x: torch.Tensor, y
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--builds", nargs="+", default=["avx512amx", "avx512vnni"])
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 5, 16, 40, 80, 240])
     parser.add_argument("--threads", type=int, default=1)
@@ -65,8 +65,7 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, nargs="*", default=range(len(SHAPES)), help="which of them")
     arguments = parser.parse_args()
     print(f"{cpu_name()}, {arguments.threads} threads: {' / '.join(arguments.builds)}")
-    print("| inputs, outputs | digits | " + " | ".join(f"{rows} rows" for rows in arguments.rows) + " |")
-    print("|---" * (2 + len(arguments.rows)) + "|")
+    print_header("inputs, outputs", "digits", *(f"{rows} rows" for rows in arguments.rows))
     for inputs, outputs in (SHAPES[number] for number in arguments.shapes):
         shared: dict[tuple[int, int], list[Int8Projection]] = {}
         weight = torch.randn(outputs, inputs)
@@ -83,7 +82,7 @@ def main() -> None:
                 each_speed = " / ".join(f"{speed:.0f}" for speed in speeds)
                 middle = statistics.median(ratios)
                 cells.append(f"{each_speed}: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
-            print(f"| {inputs:,}, {outputs:,} | {digits} | " + " | ".join(cells) + " |", flush=True)
+            print_row(f"{inputs:,}, {outputs:,}", digits, *cells)
         torch.set_num_threads(usual)
 
 

@@ -15,8 +15,8 @@ hands them out, and each worker takes one at a time. All times in it were measur
 
 from __future__ import annotations
 
-import argparse
 import heapq
+import itertools
 import os
 import pickle
 import statistics
@@ -49,6 +49,7 @@ from knnmt.distributed.cluster import connected
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
+from knnmt_lab.scripts import argument_parser, milliseconds
 
 _USUAL = 1 << 16  # entries of a slice
 _TASKS = 20
@@ -148,13 +149,10 @@ def task_seconds(ray: Any, engine: Engine[Any], part: Slice, scratch: Path) -> t
     building.encode_part = empty_part
     job = Job(scratch, "", empty_manifest(engine, BuildConfig()), engine.name, "cpu", None, 1)
     workers = RayWorkers(ray, Cluster(), 0, job)
-    taken, started = [], time.process_time()
-    for number in range(_TASKS):
-        began = time.perf_counter()
-        workers.submit(f"{number:05d}", part).result()
-        taken.append(time.perf_counter() - began)
+    started, numbers = time.process_time(), itertools.count()
+    taken = milliseconds(lambda: workers.submit(f"{next(numbers):05d}", part).result(), _TASKS)
     building.encode_part = encode_part
-    return statistics.median(taken), (time.process_time() - started) / _TASKS
+    return statistics.median(taken) / 1000, (time.process_time() - started) / _TASKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +204,7 @@ def measured(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What distributing a build costs.")
+    parser = argument_parser(__doc__)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--pairs", type=int, default=4000)
     parser.add_argument("--slice", type=int, default=8192)

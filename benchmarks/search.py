@@ -9,7 +9,6 @@ medians. `benchmarks/stores.py` makes a store of real text with more than a mill
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -28,10 +27,11 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS
+from knnmt_lab.scripts import argument_parser, print_header, print_row
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--rounds", type=int, default=15)
@@ -50,7 +50,7 @@ def main() -> None:
     exact = ExactIndex(entries)
     true = held_out.search(exact, DEFAULT_K)
     indexes: dict[str, Index] = {EXACT: exact}
-    facts = {EXACT: "1.000 | 0.0000 | 0 | 0"}
+    facts = {EXACT: ["1.000", "0.0000", "0", "0"]}
     for name in arguments.kinds:
         started = time.perf_counter()
         built = FaissIndex.train_and_add(entries, KINDS[name])
@@ -61,7 +61,7 @@ def main() -> None:
         found = fidelity(held_out.queries, held_out.search(built, DEFAULT_K), true, entries, temperature)
         label = f"{name} {built.settings.signature}"
         indexes[label] = built
-        facts[label] = f"{found.recall:.3f} | {found.variation:.4f} | {size:.0f} | {seconds:.0f}"
+        facts[label] = [f"{found.recall:.3f}", f"{found.variation:.4f}", f"{size:.0f}", f"{seconds:.0f}"]
         print(f"built {label}", flush=True)
 
     times: dict[tuple[str, int], list[float]] = {(name, size): [] for name in indexes for size in BATCHES}
@@ -74,11 +74,12 @@ def main() -> None:
                 started = time.perf_counter()
                 index.search(held_out.queries[rows], DEFAULT_K)
                 times[name, size].append(1000 * (time.perf_counter() - started))
-    print("\n| index, probes~reach/re-ranked | recall@8 | variation | bytes an entry | build s | ms for 5 | 40 | 80 |")
-    print("|---" * 8 + "|")
+    print_header(
+        "index, probes~reach/re-ranked", "recall@8", "variation", "bytes an entry", "build s", "ms for 5", "40", "80"
+    )
     for name in indexes:
-        medians = " | ".join(f"{statistics.median(times[name, size]):.2f}" for size in BATCHES)
-        print(f"| {name} | {facts[name]} | {medians} |")
+        medians = [f"{statistics.median(times[name, size]):.2f}" for size in BATCHES]
+        print_row(name, *facts[name], *medians)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ import numpy as np
 import torch
 
 import harm
+from knnmt import spread
 from knnmt.datastore.building import new_store, publish_new_store
 from knnmt.datastore.manifest import SEGMENTS, SegmentRecord, StoredFile
 from knnmt.datastore.postings import posting_arrays
@@ -47,6 +48,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.precision import cpu_name
 from knnmt.index.covering import CANDIDATES, MIN_CANDIDATES, SourceIndex
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain
 
 Array = Any
 DOMAIN = "medical"
@@ -109,7 +111,7 @@ def stores(arguments: argparse.Namespace, place: Path, translator: Translator) -
 
 
 def measure_decoding(arguments: argparse.Namespace, place: Path) -> None:
-    lines = [pair.source for pair in harm.spread(harm.read(DOMAIN, "dev"), arguments.sentences)]
+    lines = [pair.source for pair in spread(read_domain(DOMAIN, "dev"), arguments.sentences)]
     translator = Translator(device="cpu", dtype="float32", threads=arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     systems: dict[str, dict[str, Any]] = {"base": {}}
@@ -118,7 +120,7 @@ def measure_decoding(arguments: argparse.Namespace, place: Path) -> None:
             systems[f"{name}, {segments} segments"] = {"datastore": store, "segments": segments}
     kind = "CPU" if arguments.threads == 1 else "wall-clock"
     print(f"{cpu_name()}, {arguments.threads} threads, {kind} time, load {os.getloadavg()[0]:.1f}")
-    print("| system | batch | tokens/s | / base | rounds |\n|---|---|---|---|---|")
+    print_header("system", "batch", "tokens/s", "/ base", "rounds")
     for size in arguments.batches:
         rates: dict[str, list[float]] = {name: [] for name in systems}
         for number in range(arguments.rounds + 1):  # the first is a warm-up
@@ -131,7 +133,7 @@ def measure_decoding(arguments: argparse.Namespace, place: Path) -> None:
         for name, mine in rates.items():
             ratios = [one / other for one, other in zip(mine, base, strict=True)]
             ratio = f"{statistics.median(mine) / statistics.median(base):.2f} | {min(ratios):.2f} to {max(ratios):.2f}"
-            print(f"| {name} | {size} | {statistics.median(mine):,.0f} | {ratio} |", flush=True)
+            print_row(name, size, f"{statistics.median(mine):,.0f}", ratio)
     for name, asked in systems.items():
         print(f"{name}: {remembered(asked)} MiB anonymous after 1,000 sentences", flush=True)
 
@@ -144,7 +146,7 @@ def remembered(asked: dict[str, Any]) -> int:
 
 
 def remember(arguments: argparse.Namespace) -> None:
-    lines = [pair.source for pair in harm.spread(harm.read(DOMAIN, "dev"), 1000)]
+    lines = [pair.source for pair in spread(read_domain(DOMAIN, "dev"), 1000)]
     asked: dict[str, Any] = {"datastore": arguments.store, "segments": arguments.segments[0]} if arguments.store else {}
     Translator(device="cpu", dtype="float32").translate(lines, batch_size=16, beam=1, max_tokens=100, **asked)
     print(anonymous_mib())
@@ -158,7 +160,7 @@ def text_of(part: str, most: int) -> list[list[int]]:
     from knnmt.engine.loading import load_engine
 
     tokenizer = load_engine("de-en", device="cpu", dtype="float32").tokenizer
-    turns = zip_longest(*([pair.source for pair in harm.read(domain, part)[:most]] for domain in harm.DOMAINS))
+    turns = zip_longest(*([pair.source for pair in read_domain(domain, part)[:most]] for domain in DOMAINS))
     sources = [source for turn in turns for source in turn if source is not None]
     return [ids[:-1] for ids in tokenizer.encode_sources(sources[:most])]
 
@@ -203,8 +205,7 @@ def measure_choice(arguments: argparse.Namespace) -> None:
     real = text_of("train", max(arguments.sizes))
     count = arguments.segments[0]
     print(f"{cpu_name()}; {count} segments; ms of CPU time a sentence, median (90 %)")
-    print("| sources | compiled | in one call | NumPy | bm25s | MiB of the index, anonymous | of bm25s |")
-    print("|---|---|---|---|---|---|---|")
+    print_header("sources", "compiled", "in one call", "NumPy", "bm25s", "MiB of the index, anonymous", "of bm25s")
     for size in arguments.sizes:
         parts = list(segments_of(real, size))
         before = anonymous_mib()
@@ -243,7 +244,7 @@ def with_bm25s(parts: list[Segment], queries: list[list[int]], count: int) -> tu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("what", choices=["decoding", "choice", "memory"])
     parser.add_argument("--pairs", type=int, default=15_000)
     parser.add_argument("--entries", type=int, nargs="+", default=[0, 1_300_000, 20_000_000])

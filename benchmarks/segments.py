@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harm import DOMAINS, build, read
+from harm import build
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
@@ -41,6 +41,7 @@ from knnmt.fitting.tuning import tune_positions
 from knnmt.retrieval.combiner import log_fading
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
+from knnmt_lab.scripts import DOMAINS, argument_parser, read_domain
 
 TUNING = 500  # pairs
 
@@ -53,7 +54,7 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
             place = Path(scratch) / domain
             build(place, domain, arguments.pairs, translator)
             opened = translator.memories.open(place).opened
-            first, second = (overlap(opened.datastore, half).new for half in halves(read(domain, "dev")))
+            first, second = (overlap(opened.datastore, half).new for half in halves(read_domain(domain, "dev")))
             tuning, lines = spread(first, TUNING), second[: arguments.lines]
             found[f"{domain}|reference"] = [pair.target for pair in lines]
             choice = choose_search(translator.engine, opened, pass_over(translator.engine, opened, tuning))
@@ -91,8 +92,13 @@ def show_coverage(arguments: argparse.Namespace) -> None:
             place = Path(scratch) / domain
             build(place, domain, arguments.pairs, translator)
             opened = translator.memories.open(place).opened
-            own = [spread(overlap(opened.datastore, half).new, arguments.lines) for half in halves(read(domain, "dev"))]
-            others = {each: spread(read(each, "dev"), arguments.lines // 4) for each in DOMAINS if each != domain}
+            own = [
+                spread(overlap(opened.datastore, half).new, arguments.lines)
+                for half in halves(read_domain(domain, "dev"))
+            ]
+            others = {
+                each: spread(read_domain(each, "dev"), arguments.lines // 4) for each in DOMAINS if each != domain
+            }
             for segments in arguments.segments:
                 first, second = (Covered.of(translator, opened, pairs, segments) for pairs in own)
                 best = tune_positions(first.positions, way=segments).fading.fading
@@ -164,7 +170,7 @@ def score(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--domains", nargs="+", default=DOMAINS)
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--segments", type=int, nargs="+", default=[64, 128])

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import os
 import statistics
 import subprocess
@@ -28,28 +27,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from knnmt.engine.precision import cpu_name
+from knnmt_lab.scripts import argument_parser, development_sources
 
 _LOADING_SECONDS = 5.0  # until a job has loaded its model
-DOMAINS = ["it", "koran", "law", "medical"]
 SETTINGS: dict[str, Any] = {"split_sentences": True, "exact_matches": "use", "protect": True}  # the service's defaults
-
-
-def default_text(count: int) -> list[str]:
-    """Sentences of the development sets, each once."""
-    data = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data"
-    if not data.is_dir():
-        sys.exit(f"{data}: no development sets there; set KNNMT_DATA or give --text FILE")
-    lines: dict[str, None] = {}
-    for domain in DOMAINS:
-        with lzma.open(data / domain / "dev.tsv.xz", "rt", encoding="utf-8") as file:
-            lines |= dict.fromkeys(line.split("\t")[0] for line in islice(file, count))
-    every = max(1, len(lines) // count)
-    return list(lines)[::every][:count]
 
 
 # Offline, in a process of its own -------------------------------------------------------------------------------------
@@ -271,7 +256,7 @@ def many_requests(texts: list[str], store: str | None, device: str | None, reque
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--sentences", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
@@ -294,7 +279,7 @@ def main() -> None:
     if asked.text is not None:
         texts = list(dict.fromkeys(asked.text.read_text(encoding="utf-8").splitlines()))[: asked.sentences]
     else:
-        texts = default_text(asked.sentences)
+        texts = development_sources(asked.sentences)
     print(f"{len(texts)} sentences, {asked.threads} threads, {cpu_name()}")
     with tempfile.TemporaryDirectory() as place:
         if asked.memory is not None:

@@ -8,7 +8,6 @@ large as possible. The script prints the median of batches, in milliseconds per 
 
 from __future__ import annotations
 
-import argparse
 import pickle
 import statistics
 import tempfile
@@ -27,6 +26,7 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.sentence_stores import SentenceStores
+from knnmt_lab.scripts import argument_parser
 
 
 def median_ms(do: Callable[[list[list[int]]], object], sources: list[list[int]], batch: int) -> float:
@@ -40,7 +40,7 @@ def median_ms(do: Callable[[list[list[int]]], object], sources: list[list[int]],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a set of shards costs a sentence.")
+    parser = argument_parser(__doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--segments", type=int, default=64)

@@ -9,36 +9,21 @@ every third training pair of the software domain under KNNMT_DATA (default ../sh
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
-from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
-
-
-def domain_file(name: str) -> Path:
-    path = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / f"{name}.tsv.xz"
-    return path if path.exists() else sys.exit(f"{path}: no text there; set KNNMT_DATA")
-
-
-def read_pairs(path: Path) -> Iterator[SegmentPair]:
-    return read_memories([path], ReadingConfig(source_language="de", target_language="en"), ReadingReport())
+from knnmt_lab.scripts import argument_parser, read_domain
 
 
 def made(place: Path, engine: Engine[Any], make: Callable[[], object]) -> Datastore:
@@ -60,7 +45,7 @@ def make_stores(directory: Path, pairs: int, dim: int, k: int) -> None:
     engine = load_engine("de-en", device="cpu")
 
     def build() -> Datastore:
-        chosen = islice(islice(read_pairs(domain_file("train")), 0, None, 3), pairs)
+        chosen = islice(islice(read_domain("it", "train"), 0, None, 3), pairs)
         return Datastore.build(directory / "full", chosen, engine)
 
     full = made(directory / "full", engine, build)
@@ -74,7 +59,7 @@ def make_stores(directory: Path, pairs: int, dim: int, k: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--pairs", type=int, default=75_000)
     parser.add_argument("--dim", type=int, default=256)

@@ -10,7 +10,6 @@ about 0.1 ms, and a database adds its search. Times are medians in milliseconds,
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import socket
 import statistics
@@ -18,6 +17,8 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing import get_context
+
+from knnmt_lab.scripts import argument_parser, milliseconds, print_header, print_row
 
 
 def answer_tcp(asked: int, answered: int, port: int) -> None:
@@ -66,16 +67,12 @@ def connected(port: int) -> socket.socket:
 
 
 def measured(name: str, ask: Callable[[], object], times: int) -> None:
-    taken = []
-    for _ in range(times):
-        started = time.perf_counter()
-        ask()
-        taken.append(1000 * (time.perf_counter() - started))
-    print(f"| {name} | {statistics.median(taken):.3f} | {min(taken):.3f} |")
+    taken = milliseconds(ask, times)
+    print_row(name, f"{statistics.median(taken):.3f}", f"{min(taken):.3f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--rows", type=int, default=5)
     parser.add_argument("--dim", type=int, default=320)
     parser.add_argument("--k", type=int, default=8)
@@ -85,7 +82,8 @@ def main() -> None:
     asked = bytes(4 * arguments.rows * arguments.dim)
     answered = arguments.rows * arguments.k * (4 + 4 + 8)
     context = get_context("spawn")
-    print(f"{len(asked):,} bytes asked, {answered:,} answered\n\n| way | median ms | smallest |\n|---|---|---|")
+    print(f"{len(asked):,} bytes asked, {answered:,} answered")
+    print_header("way", "median ms", "smallest")
     others = [
         context.Process(target=answer_tcp, args=(len(asked), answered, arguments.port), daemon=True),
         context.Process(target=answer_http, args=(answered, arguments.port + 1), daemon=True),

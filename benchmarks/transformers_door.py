@@ -1,6 +1,6 @@
 """The cost of a store inside `generate` of `transformers`, beside our own decoding: CPU time of one thread.
 
-    python benchmarks/transformers_door.py STORE TEXT [LINES] [ROUNDS]
+    python benchmarks/transformers_door.py STORE TEXT [--lines 48] [--rounds 2]
 
 TEXT has a source on each line, or before its first tab.
 """
@@ -8,7 +8,6 @@ TEXT has a source on each line, or before its first tab.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -19,14 +18,22 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from knnmt import KNNLogitsProcessor, Translator
 from knnmt.engine.shipped import MODELS_DIRECTORY
+from knnmt_lab.scripts import argument_parser, print_header, print_row
 
 BATCH, BEAM = 8, 5
 
 
-def main(store: str, text: str, count: int = 48, rounds: int = 2) -> None:
+def main() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("store")
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--lines", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    store, rounds = given.store, given.rounds
     torch.set_num_threads(1)
-    with Path(text).open(encoding="utf-8") as lines:
-        sources = sorted((line.rstrip("\n").split("\t")[0] for line in islice(lines, count)), key=len)
+    with given.text.open(encoding="utf-8") as lines:
+        sources = sorted((line.rstrip("\n").split("\t")[0] for line in islice(lines, given.lines)), key=len)
     model = AutoModelForSeq2SeqLM.from_pretrained(
         MODELS_DIRECTORY / "de-en", dtype=torch.float32, trust_remote_code=False
     ).eval()
@@ -59,12 +66,13 @@ def main(store: str, text: str, count: int = 48, rounds: int = 2) -> None:
                 started = time.process_time()
                 texts[name] = run()
                 seconds[name].append(time.process_time() - started)
+    print_header("system", "seconds")
     for name, each in seconds.items():
-        print(f"{name:24} {statistics.median(each):6.1f} s")
+        print_row(name, f"{statistics.median(each):.1f}")
     pairs = zip(texts["generate with the store"], texts["knnmt with the store"], strict=True)
     print(f"{sum(a == b for a, b in pairs)} of {len(sources)} translations with the store are the same")
     print(f"searches, {rounds} rounds: {knn.statistics.searches:,} and {translator.statistics.searches:,}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    main()

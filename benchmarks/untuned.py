@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harm import read
 from knnmt import Translator
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -43,7 +42,7 @@ from knnmt.index.base import Found
 from knnmt.retrieval import open_store
 from knnmt.retrieval.combiner import DistanceCombiner
 from knnmt.retrieval.neighbours import Neighbours
-from memory_gain import directed
+from knnmt_lab.scripts import argument_parser, directed, print_header, print_row, read_domain
 
 DOMAINS = ("business", "it", "law", "medical")
 TEXTS = ("own, choosing", "own, reported", "other, choosing", "other, reported", "stored, int8")
@@ -80,7 +79,7 @@ class Case:
     def of(cls, place: Path, domain: str, model: str, translator: Translator, pairs: int, lines: int) -> Case:
         engine = translator.engine
         if not place.exists():
-            Datastore.build(place, spread(directed(read(domain, "train"), model), pairs), engine)
+            Datastore.build(place, spread(directed(read_domain(domain, "train"), model), pairs), engine)
         opened = open_store.OpenStore(Datastore.open(place), engine.device, exact=True)
         if (passed := place.with_suffix(f".{lines}.pt")).exists():
             return cls(translator, opened, torch.load(passed, weights_only=False))
@@ -139,7 +138,7 @@ class Case:
 
 def dev(domain: str, model: str) -> tuple[list[SegmentPair], list[SegmentPair]]:
     """The choosing and the reported half."""
-    return halves(directed(read(domain, "dev"), model))
+    return halves(directed(read_domain(domain, "dev"), model))
 
 
 def results(cases: Sequence[Case], constant: str, value: Any) -> list[list[NDArray[np.float64]]]:
@@ -179,11 +178,11 @@ def measure(model: str, arguments: argparse.Namespace) -> None:
         print(f"{model}, {domain}: {cases[-1].present.signature()}", flush=True)
         cases[-1].show_states()
     now = results(cases, "T", 1.0)
-    print(f"\n| {model} | value | {' | '.join(TEXTS)} |\n{'|---' * (2 + len(TEXTS))}|")
+    print_header(model, "value", *TEXTS)
     of_texts = [
         np.mean([case[number][:, 0].sum() / case[number][:, 1].sum() for case in now]) for number in range(len(TEXTS))
     ]
-    print(f"| loss, nats | present | {' | '.join(f'{each:.4f}' for each in of_texts)} |", flush=True)
+    print_row("loss, nats", "present", *(f"{each:.4f}" for each in of_texts))
     for constant, values in TRIED.items():
         for value in values:
             tried = results(cases, constant, value)
@@ -191,11 +190,11 @@ def measure(model: str, arguments: argparse.Namespace) -> None:
             for number in range(len(TEXTS)):
                 mean, half = difference([each[number] for each in now], [each[number] for each in tried])
                 cells.append(f"{mean:+.1f} ± {half:.1f}{' *' if abs(mean) > half else ''}")
-            print(f"| {constant} | {value} | {' | '.join(cells)} |", flush=True)
+            print_row(constant, value, *cells)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--models", nargs="+", default=["de-en", "en-de"])
     parser.add_argument("--pairs", type=int, default=2000)

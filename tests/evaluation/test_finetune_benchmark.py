@@ -26,7 +26,7 @@ def finetune(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     def read(domain: str, part: str) -> list[SegmentPair]:
         return [SegmentPair(f"{domain} {part} {text}", text, f"#{number}") for number, text in enumerate(TARGETS)]
 
-    monkeypatch.setattr(finetune, "read", read)
+    monkeypatch.setattr(finetune, "read_domain", read)
     monkeypatch.setattr(finetune, "halves", lambda pairs: ([], list(pairs)))
     yield finetune
     sys.modules.pop("finetune")
@@ -66,7 +66,7 @@ def test_seeds_are_shown_as_their_mean(finetune: ModuleType, capsys: pytest.Capt
         line("fine-tuned, kNN-MT on top", best, trained, seed=1, other_domain="law"),
     ]
     finetune.show(found, argparse.Namespace(lines=len(TARGETS), pairs=0, domains=["it"]))
-    shown = [[cell.strip() for cell in each.split("|")[1:-1]] for each in capsys.readouterr().out.splitlines()]
+    shown = [[cell.strip() for cell in each.split("|")[1:-1]] for each in capsys.readouterr().out.lstrip().splitlines()]
     scores = [resampled_scores(each, TARGETS) for each in (worst, worse, TARGETS, best)]
     bleu, chrf = ((scores[1][metric] + scores[2][metric]) / 2 for metric in (0, 1))
     rare = f"{(5 / 6 + 1) / 2:.1%} of 6"
