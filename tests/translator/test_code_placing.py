@@ -62,3 +62,22 @@ def test_lines_of_a_subtitle_are_translated_separately() -> None:
     layout = layout_of(text)
     assert layout.leaves == [("- Hast du es?",), ("- Ja",), ("nein",)]
     assert layout.filled([("a",), ("b",), ("c",)]) == ("a", end, "b", end, "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "offsets"),
+    [
+        (("Ein Bild ", Code("<img>"), " hier"), "Ein Bild hier", [(9, "<img>"), (9, " ")]),
+        (("Ein  Bild", Code("<img>"), " hier"), "Ein Bild hier", [(3, "  "), (8, "<img>")]),
+        (
+            ("Ein ", Code("<img>"), " ", Code("<b>", Role.OPENING, 1), "Bild", Code("</b>", Role.CLOSING, 1), " da"),
+            "Ein Bild da",
+            [(4, "<img>"), (4, " "), (4, "<b>"), (8, "</b>")],
+        ),
+    ],
+)
+def test_a_code_between_two_spaces_keeps_both(text: Marked, words: str, offsets: list[tuple[int, str]]) -> None:
+    [segment] = GUARDING.segments(layout_of(text), by_sentence=True, held=None, whole=True)
+    assert segment.text == words
+    assert segment.guarded is not None
+    assert [(each.offset, each.code.raw) for each in segment.guarded.codes] == offsets

@@ -186,20 +186,29 @@ def _blanks(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
 def _without_blanks(segment: TextSegment, codes: list[Coded], is_held: bool) -> tuple[TextSegment, list[Coded]]:
     """With one space for all other white space, which becomes codes.
 
+    Two spaces with a code between them are one before the code, and one that follows it as a code.
+
     is_held: the memory has the text, so a backslash in it is not white space
     """
     spans = _blanks(_BLANK, segment.text) if is_held else _escapes(segment.text)
     starts = [start for start, _ in spans]
     lost = list(accumulate((end - start - 1 for start, end in spans), initial=0))
+    offsets = {each.offset for each in codes}
+    divided = {start for start, end in spans if segment.text[start:end] == "  " and start + 1 in offsets}
 
     def moved(offset: int) -> int:
         before = bisect_left(starts, offset)
         if before and offset < spans[before - 1][1]:
-            return starts[before - 1] - lost[before - 1]
+            return starts[before - 1] - lost[before - 1] + (starts[before - 1] in divided)
         return offset - lost[before]
 
-    found = [replace(each, offset=moved(each.offset)) for each in codes]
-    found += [Coded(moved(start), Code(segment.text[start:end]), blank=True) for start, end in spans]
+    placed = [(each.offset, replace(each, offset=moved(each.offset))) for each in codes]
+    placed += [
+        (start + 1, Coded(moved(start + 1), Code(" ")))
+        if start in divided
+        else (start, Coded(moved(start), Code(segment.text[start:end]), blank=True))
+        for start, end in spans
+    ]
     places = pairwise([0, *(place for span in spans for place in span), len(segment.text)])
     text = " ".join(segment.text[start:end] for start, end in islice(places, None, None, 2))
-    return replace(segment, text=text), sorted(found, key=lambda each: each.offset)
+    return replace(segment, text=text), [code for _, code in sorted(placed, key=lambda each: (each[1].offset, each[0]))]
