@@ -255,6 +255,30 @@ def sent(port: int, numbers: range) -> int:
     return answered
 
 
+HOSTILE: tuple[tuple[str, str, object], ...] = (
+    ("POST", "/v1/translate", {"texts": ["%" + "0" * 2_000 + "!", "a" + "." * 2_000], "beam": 1, "max_tokens": 2}),
+    ("POST", "/v1/translate", b"[" * 10_000),
+    ("POST", "/v1/translate", {"texts": [], "beam": 10**9}),
+    ("POST", "/v1/sentences", {"text": "\n" * 10_000}),
+    ("POST", "/v1/documents?name=a.po", b'msgid "am________________________________________ (Datum)"\nmsgstr ""\n'),
+    ("POST", "/v1/documents?name=a.xlf", b'<?xml version="1.0" encoding="punycode"?><xliff version="1.2"/>'),
+    ("POST", "/translate_file", b"a" * 10_000),
+    ("POST", "/v1/domains/a/memories?name=a.tsv", b""),
+    ("GET", "/translate?q=Ja&langpair=de%7Cen", None),
+    ("MADE{}UP", "/metrics", None),
+    ("GET", "/made/up/{}", None),
+)
+
+
+def harm(port: int, numbers: range) -> int:
+    """Send one hostile request after the other over connections of their own; return how many were answered."""
+    answered = 0
+    for number in numbers:
+        method, path, content = HOSTILE[number % len(HOSTILE)]
+        answered += ask(port, method.format(number), path.format(number), content)[0] < 500
+    return answered
+
+
 def memory_of(port: int) -> int:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/metrics")
@@ -263,14 +287,18 @@ def memory_of(port: int) -> int:
     return int(float(said.partition("\nprocess_resident_memory_bytes ")[2].partition("\n")[0]))
 
 
-def require_flat_memory(checkpoint: Path, store: Path, requests: int) -> None:
+def require_flat_memory(checkpoint: Path, store: Path, requests: int, hostile: bool = False) -> None:
     with served(checkpoint, store) as (_, port), ThreadPoolExecutor(4) as clients:
         when_it_listens(port)
         sizes = []
         for part in range(10):
             first = part * requests // 10
             shares = [range(first + client, first + requests // 10, 4) for client in range(4)]
-            assert sum(clients.map(sent, [port] * 4, shares)) == requests // 10, "some were lost"
+            of_clients = [sent, sent, harm, harm] if hostile else [sent] * 4
+            asking = [
+                clients.submit(of_client, port, share) for of_client, share in zip(of_clients, shares, strict=True)
+            ]
+            assert sum(each.result() for each in asking) == requests // 10, "some were lost"
             sizes.append(memory_of(port))
             print(f"{(part + 1) * requests // 10:,} requests: {sizes[-1] / 1e6:.1f} MB")  # shown by pytest -s
     assert sizes[-1] < 1.05 * sizes[2] + (10 << 20), [size >> 20 for size in sizes]
@@ -279,3 +307,8 @@ def require_flat_memory(checkpoint: Path, store: Path, requests: int) -> None:
 @pytest.mark.soak
 def test_memory_stays_flat_over_many_requests(tiny_checkpoint: Path, store: Path) -> None:
     require_flat_memory(tiny_checkpoint, store, 100_000)
+
+
+@pytest.mark.soak
+def test_memory_stays_flat_with_hostile_requests_among_others(tiny_checkpoint: Path, store: Path) -> None:
+    require_flat_memory(tiny_checkpoint, store, 20_000, hostile=True)

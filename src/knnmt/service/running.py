@@ -18,7 +18,7 @@ from knnmt.service.connections import Connections
 from knnmt.service.service import Service
 
 _ANSWERING_SECONDS = 0.5  # to tell clients whose requests are not done
-_CLOSING_SECONDS = 1.5  # the longest that everything else may take after the requests
+_CLOSING_SECONDS = 1.2  # the longest that everything else may take after the requests
 _WAITING = 2048  # connections that are not yet accepted
 _OTHER_FILES = 1_000  # file descriptors for everything but connections
 
