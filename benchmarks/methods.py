@@ -23,7 +23,6 @@ from knnmt.fitting.combiner_rows import CombinerRows, collect_rows
 from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.fitting.development_text import read_development
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.translator.translator import Translator
 from knnmt_lab.scripts import argument_parser, domain_file, print_header, print_row
 
@@ -37,7 +36,7 @@ def main() -> None:
     parser.add_argument("--other-pairs", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--segments", type=int, help="search by segment; by default the whole store is searched")
-    parser.add_argument("--methods", default=",".join(TRAINED_COMBINERS))
+    parser.add_argument("--methods", default="meta-k,robust,kernel-smoothed,robust-fading")
     parser.add_argument("--save", action="store_true", help="keep the combiner of the first seed with its store")
     given = parser.parse_args()
     places = dict(each.split("=", 1) for each in given.stores)

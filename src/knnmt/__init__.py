@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from knnmt.retrieval.statistics import Statistics
     from knnmt.retrieval.step import Combiner, Gate, Signed, Step
     from knnmt.retrieval.trained.combiner import TrainedCombiner
+    from knnmt.retrieval.trained.networks import CombinerNetwork
+    from knnmt.retrieval.trained.seen import Seen
     from knnmt.service.client import Client
     from knnmt.timing import stage_times
     from knnmt.translator.evidence import Evidence
@@ -102,6 +104,7 @@ _HOMES = {
     "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
     "CombinerConfig": "knnmt.fitting.combiner_training",
+    "CombinerNetwork": "knnmt.retrieval.trained.networks",
     "Content": "knnmt.documents.content",
     "Coverage": "knnmt.index.covering",
     "Covering": "knnmt.index.covering",
@@ -143,6 +146,7 @@ _HOMES = {
     "Score": "knnmt.evaluation.scoring",
     "Scores": "knnmt.evaluation.scoring",
     "SearchSettings": "knnmt.index.kinds",
+    "Seen": "knnmt.retrieval.trained.seen",
     "SegmentPair": "knnmt.corpus.pairs",
     "Signed": "knnmt.retrieval.step",
     "SourceIndex": "knnmt.index.covering",
@@ -219,6 +223,7 @@ __all__ = [
     "Code",
     "Combiner",
     "CombinerConfig",
+    "CombinerNetwork",
     "Content",
     "Coverage",
     "Covering",
@@ -259,6 +264,7 @@ __all__ = [
     "Score",
     "Scores",
     "SearchSettings",
+    "Seen",
     "SegmentPair",
     "Signed",
     "SourceIndex",

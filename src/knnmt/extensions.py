@@ -16,6 +16,7 @@ from typing import Any
 from knnmt.errors import SettingError
 
 COMBINERS, GATES, INDEX_KINDS = "knnmt.combiners", "knnmt.gates", "knnmt.index_kinds"
+NETWORKS = "knnmt.networks"
 COMMANDS, METRICS, SYSTEMS = "knnmt.commands", "knnmt.metrics", "knnmt.systems"
 _modules: set[str] = set()  # named in this process
 

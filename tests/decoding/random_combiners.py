@@ -7,14 +7,17 @@ import torch
 from knnmt.config import Fading
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval.trained.combiner import CombinerRecord, TrainedCombiner
-from knnmt.retrieval.trained.networks import NETWORKS, Robust
+from knnmt.retrieval.trained.networks import Robust, network_named
+
+META_K, KERNEL = "knnmt_lab.combiners:MetaK", "knnmt_lab.combiners:KernelSmoothed"
+METHODS = (META_K, "robust", KERNEL, "robust-fading")
 
 
 def random_combiner(store: Datastore, method: str, k: int, seed: int, segments: int | None = None) -> TrainedCombiner:
     """One with random weights, at which λ is neither 0 nor 1."""
     torch.manual_seed(seed)
     manifest = store.manifest
-    network = NETWORKS[method](k, manifest.dim)
+    network = network_named(method)(k, manifest.dim)
     with torch.no_grad():
         if isinstance(network, Robust):
             network.of_model.weight.mul_(0.1)  # of log-probabilities as small as -30
@@ -24,7 +27,7 @@ def random_combiner(store: Datastore, method: str, k: int, seed: int, segments: 
     network.temperature.fill_(6.0)
     network.take_fading(Fading(5.0, 0.8, 6.0, 0.7))
     record = CombinerRecord(
-        method,
+        network.name,
         k,
         6.0,
         True,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from datastore_pairs import some_pairs
+from random_combiners import METHODS
 
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -28,9 +29,8 @@ from knnmt.fitting.combiner_training import (
 )
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.retrieval.step import SentenceSoFar, Step
-from knnmt.retrieval.trained.networks import NETWORKS
+from knnmt.retrieval.trained.networks import network_named
 from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
 
 CONFIG = RetrievalConfig(4, 0.5, 3.0)
@@ -47,7 +47,7 @@ def rows(tiny: TransformerEngine, opened: OpenStore) -> CombinerRows:
 
 
 @pytest.mark.parametrize("segments", [None, 5])
-@pytest.mark.parametrize("method", TRAINED_COMBINERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_kept_rows_are_what_a_step_sees(
     tiny: TransformerEngine, opened: OpenStore, method: str, segments: int | None
 ) -> None:
@@ -55,7 +55,7 @@ def test_kept_rows_are_what_a_step_sees(
     pairs = some_pairs(4, start=300)
     kept = collect_rows(tiny, opened, pairs, 4, segments)
     torch.manual_seed(0)
-    network = NETWORKS[method](4, opened.datastore.manifest.dim).eval()
+    network = network_named(method)(4, opened.datastore.manifest.dim).eval()
     network.fit_inputs(kept, 3.0)
     network.take_fading(Fading(4.0, 1.0, 5.0, 1.0))
     forced = force_text(tiny, pairs)
@@ -91,7 +91,7 @@ def test_kept_rows_are_what_a_step_sees(
         assert float(losses[row]) == pytest.approx(-math.log(mixed), abs=1e-4)
 
 
-@pytest.mark.parametrize("method", TRAINED_COMBINERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_training_learns_and_keeps_the_best(opened: OpenStore, rows: CombinerRows, method: str) -> None:
     heard: list[Judged] = []
     few = CombinerConfig(method, updates=60, judged_every=10, sentences=8)
@@ -188,6 +188,6 @@ def test_noise_makes_nothing_of_missing_neighbours(rows: CombinerRows) -> None:
 
 def test_other_methods_are_named() -> None:
     with pytest.raises(
-        SettingError, match="--method must be meta-k or robust or kernel-smoothed or robust-fading, got 'colour'"
+        SettingError, match="--method must be robust or robust-fading, or name your own: there is no method 'colour'"
     ):
         CombinerConfig("colour")

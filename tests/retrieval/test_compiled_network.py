@@ -12,7 +12,7 @@ import torch
 from datastore_pairs import some_pairs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_combiners import random_combiner
+from random_combiners import KERNEL, META_K, random_combiner
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -166,7 +166,7 @@ def test_batches_of_different_combiners_do_not_share_places(stores: list[OpenSto
     assert not steps.same_as(plain.in_turn())
 
 
-@pytest.mark.parametrize("method", ["meta-k", "kernel-smoothed"])
+@pytest.mark.parametrize("method", [META_K, KERNEL])
 def test_other_methods_are_not_compiled(stores: list[OpenStore], method: str) -> None:
     store = stores[0]
     retrieval = Retrieval(store, RetrievalConfig(8, 0.5, 6.0), combiner=random_combiner(store.datastore, method, 8, 1))

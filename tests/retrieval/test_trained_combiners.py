@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from datastore_pairs import some_pairs
-from random_combiners import random_combiner
+from random_combiners import KERNEL, META_K, METHODS, random_combiner
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
@@ -24,8 +24,9 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.retrieval.step import SentenceSoFar, Step, ask_combiner
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
-from knnmt.retrieval.trained.networks import NETWORKS, sizes_up_to
+from knnmt.retrieval.trained.networks import NETWORKS, network_named, network_of
 from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
+from knnmt_lab.combiners import MetaK, sizes_up_to
 from signed_networks import rewrite_network
 
 K = 4
@@ -131,15 +132,15 @@ class _Row:
         return weights, self.net("of_lambda", together, lambda x: np.maximum(x, 0))[0]
 
 
-@pytest.mark.parametrize("method", TRAINED_COMBINERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_network_computes_what_its_paper_says(store: Datastore, method: str) -> None:
     combiner = made(store, method)
     step, neighbours = a_step(store)
     weights, log_lambda = ask_combiner(combiner, step, neighbours)
     slow = {
-        "meta-k": _Row.meta_k,
+        META_K: _Row.meta_k,
         "robust": _Row.robust,
-        "kernel-smoothed": _Row.kernel,
+        KERNEL: _Row.kernel,
         "robust-fading": _Row.robust_fading,
     }[method]
     for row in (0, 1, 2, 4):
@@ -152,7 +153,7 @@ def test_a_network_computes_what_its_paper_says(store: Datastore, method: str) -
     assert bool(weights[3].isinf().all())
 
 
-@pytest.mark.parametrize("method", TRAINED_COMBINERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_store_with_fewer_entries_than_k_is_combined(store: Datastore, method: str) -> None:
     step, neighbours = a_step(store, k=3)
     weights, log_lambda = ask_combiner(made(store, method), step, neighbours)
@@ -172,6 +173,19 @@ def test_names_in_the_vocabulary_are_those_of_networks() -> None:
     assert tuple(NETWORKS) == TRAINED_COMBINERS
 
 
+def test_methods_of_others_are_named_like_all_custom_code() -> None:
+    assert network_named(META_K) is network_of(META_K) is MetaK
+    assert network_of(None) is None
+    assert network_of("math:sqrt") is None  # a combiner of another kind
+    for name, message in (
+        ("colour", "--method must be robust or robust-fading, or name your own: there is no method 'colour'"),
+        ("math:sqrt", r"--method math:sqrt: expected a knnmt\.CombinerNetwork"),
+        ("knnmt:CombinerNetwork", "whose name has small letters"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            network_named(name)
+
+
 def test_what_the_model_said_of_an_entry_is_read(store: Datastore) -> None:
     step, neighbours = a_step(store)
     said = np.concatenate([segment.arrays["log_probabilities"] for segment in store.segments])
@@ -189,14 +203,14 @@ def own(tiny: TransformerEngine, tmp_path: Path) -> Datastore:
     return Datastore.build(tmp_path / "own", some_pairs(20), tiny)
 
 
-@pytest.mark.parametrize("method", TRAINED_COMBINERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_combiner_comes_back_as_it_was(own: Datastore, method: str) -> None:
     combiner = made(own, method)
     combiner.write(own.path)
     again = TrainedCombiner.read(own, method)
     assert again.record == combiner.record
     assert again.signature() == combiner.signature()
-    assert again.signature().startswith(f"{method}/")
+    assert again.signature().startswith(f"{network_named(method).name}/")
     step, neighbours = a_step(own)
     for one, other in zip(combiner(step, neighbours), again(step, neighbours), strict=True):
         assert torch.equal(one, other)
@@ -278,16 +292,16 @@ def test_what_is_no_combiner_and_a_later_version_are_refused(own: Datastore) -> 
 
 def test_one_of_another_store_is_refused(own: Datastore, tmp_path: Path) -> None:
     shorter = reduce(own, tmp_path / "shorter", 8)[0]
-    made(own, "meta-k").write(shorter.path)
+    made(own, META_K).write(shorter.path)
     with pytest.raises(DatastoreMismatchError, match="trained for a store with dimension 32, but this one has 8"):
-        TrainedCombiner.read(shorter, "meta-k")
+        TrainedCombiner.read(shorter, META_K)
 
 
 # Settings -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_combiner_brings_its_settings(store: Datastore) -> None:
-    combiner = made(store, "meta-k")
+    combiner = made(store, META_K)
     asked = RetrievalConfig(16, 0.5, 20.0, segments=32)
     found = combiner.applied_to(asked, set())
     assert (found.k, found.temperature, found.segments) == (K, 6.0, None)

@@ -22,6 +22,7 @@ from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.settings import SETTINGS, read_settings
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
+from knnmt.extensions import NETWORKS, registered
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
 from knnmt.retrieval.settings import TRAINED_COMBINERS
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 _SAMPLES = 5
 _SHARDS = "shards.json"  # as in `knnmt.distributed.shard_set`, which imports PyTorch
 GATE = "gate.safetensors"  # as in `knnmt.retrieval.gate`, which imports PyTorch
+
+
+def _methods() -> list[str]:
+    return [*TRAINED_COMBINERS, *registered(NETWORKS)]
 
 
 def _combiner(method: str) -> str:
@@ -119,7 +124,7 @@ def verify(store: StoreArgument) -> None:
     opened = Datastore.open(store)
     files = opened.manifest.files()
     problems = list(opened.verify())
-    if any((store / name).exists() for name in (INDEXES, SETTINGS, GATE, *map(_combiner, TRAINED_COMBINERS))):
+    if any((store / name).exists() for name in (INDEXES, SETTINGS, GATE, *map(_combiner, _methods()))):
         from knnmt.fitting.verification import problems_beside
 
         problems += problems_beside(opened, files)
@@ -185,7 +190,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
     _show_index(store)
     if (gate := store.path / GATE).is_file():
         typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
-    for method in TRAINED_COMBINERS:
+    for method in _methods():
         if (combiner := store.path / _combiner(method)).is_file():
             uses = command("translate", "-d", store.path, "--combiner", method)
             typer.echo(f"combiner    {combiner.name}: {uses} uses it")

@@ -36,7 +36,12 @@ def train_combiner(
         ),
     ],
     method: Annotated[
-        str, typer.Option(help="meta-k, robust, kernel-smoothed or robust-fading.", metavar="METHOD", show_default=True)
+        str,
+        typer.Option(
+            help="robust, robust-fading, a method that a package registers, or package.module:Name.",
+            metavar="METHOD",
+            show_default=True,
+        ),
     ] = "robust",
     updates: Annotated[
         int, typer.Option(min=1, help="At most this many updates; training ends when validation no longer improves.")
@@ -46,7 +51,7 @@ def train_combiner(
         int | None,
         typer.Option(
             min=1,
-            help="Neighbours per step.  [default: 8, as published; kernel-smoothed: 16; robust-fading: 32]",
+            help="Neighbours per step.  [default: the method's: 8 for robust, 32 for robust-fading]",
             show_default=False,
         ),
     ] = None,
@@ -72,8 +77,9 @@ def train_combiner(
 ) -> None:
     """Train a combiner, a network that weighs neighbours. It also predicts λ.
 
-    The methods are those of Adaptive kNN-MT (meta-k), Robust kNN-MT and Kernel-Smoothed kNN-MT. Method robust-fading
-    is robust with a λ that also fades, which spares text of other kinds. The command searches for the neighbours of DEV
+    Method robust is that of Robust kNN-MT; robust-fading has a λ that also fades, which spares text of other kinds.
+    Packages register further methods, such as those of Adaptive kNN-MT (meta-k) and Kernel-Smoothed kNN-MT
+    (kernel-smoothed) in the extra lab. The command searches for the neighbours of DEV
     once and keeps them, so training takes seconds. `knnmt translate -d STORE --combiner robust` then uses the combiner.
     It is saved in the store's directory, and works with the k, T and search that it was trained for.
 
@@ -85,7 +91,7 @@ def train_combiner(
 
         knnmt train-combiner projekt.store --dev probe.tsv
 
-        knnmt train-combiner projekt.store --dev probe.tsv --method meta-k --k 4 --seed 1
+        knnmt train-combiner projekt.store --dev probe.tsv --method robust-fading --k 16 --seed 1
 
         knnmt translate -d projekt.store --combiner robust handbuch.de.txt
     """

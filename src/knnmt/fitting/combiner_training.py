@@ -22,9 +22,8 @@ from knnmt.errors import InputError
 from knnmt.fitting.combiner_rows import CombinerRows
 from knnmt.fitting.tuning import tune_positions
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.retrieval.trained.combiner import MAX_K, CombinerRecord, TrainedCombiner
-from knnmt.retrieval.trained.networks import NETWORKS, CombinerNetwork, Robust
+from knnmt.retrieval.trained.networks import CombinerNetwork, Robust, network_named
 
 _BETAS = (0.9, 0.98)
 _NEVER = -1e30
@@ -48,14 +47,13 @@ class CombinerConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        known = self.method in TRAINED_COMBINERS
-        check(known, f"--method must be {' or '.join(TRAINED_COMBINERS)}, got {self.method!r}")
+        network_named(self.method)  # this checks it
         check(self.updates >= 1, f"updates must be at least 1, got {self.updates}")
 
     @property
     def usual_k(self) -> int:
         """The number of neighbours in the method's paper."""
-        return NETWORKS[self.method].usual_k
+        return network_named(self.method).usual_k
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def train_combiner(
     near, judging = training.first(k), validation.first(k)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # for initial weights, noise and the order of sentences
-        network = NETWORKS[config.method](k, manifest.dim)
+        network = network_named(config.method)(k, manifest.dim)
         network.fit_inputs(near, retrieval.temperature)
         network.take_fading(fading.fading)
         if network.sees_keys:  # these are large enough for a GPU to pay
@@ -124,7 +122,7 @@ def train_combiner(
             best = _fit(network, near, judging, config, hear)
         network.cpu()
     record = CombinerRecord(
-        method=config.method,
+        method=network.name,
         k=k,
         temperature=retrieval.temperature,
         use_counts=training.use_counts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from knnmt.config import MAX_SEGMENTS, FastConfig, check
+from knnmt.extensions import NETWORKS, registered
 from knnmt.retrieval.profiles import BY_BLEU, FAST, SEGMENTS, TUNED, names_of_tuning
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 
@@ -65,7 +66,7 @@ class TuningConfig:
                 f"a profile does not name a {part}: give another --profile than {TUNED}, which commands use by default",
             )
         check(
-            self.combiner not in TRAINED_COMBINERS,
+            self.combiner is None or self.combiner not in (*TRAINED_COMBINERS, *registered(NETWORKS)),
             f"the combiner {self.combiner} has its own k, T and λ: `knnmt train-combiner STORE --dev DEV --method "
             f"{self.combiner}` chooses them",
         )

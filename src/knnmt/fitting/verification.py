@@ -10,6 +10,7 @@ from knnmt.datastore.manifest import INDEXES, StoredFile
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError, SettingError
+from knnmt.extensions import NETWORKS, registered
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.certainty import Certainty
 from knnmt.index.saved import check_saved
@@ -31,7 +32,7 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
         checks.append(lambda: TrainedGate.read(store))
     checks += [
         partial(TrainedCombiner.read, store, method)
-        for method in TRAINED_COMBINERS
+        for method in (*TRAINED_COMBINERS, *registered(NETWORKS))
         if os.path.lexists(combiner_file(store.path, method).path)
     ]
     if _whole_settings(store):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_ori
 
 from knnmt.config import DEFAULT_SEGMENTS, MAX_NEIGHBOURS, MAX_SEGMENTS, RetrievalConfig, check
 
-TRAINED_COMBINERS = ("meta-k", "robust", "kernel-smoothed", "robust-fading")
+TRAINED_COMBINERS = ("robust", "robust-fading")  # those of knnmt itself
 """Combiners that a store may have, by the names of their methods (`knnmt.retrieval.trained`)."""
 
 
@@ -117,8 +117,9 @@ class RetrievalSettings:
     cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
     gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps whose λ is at most α are not searched; k and T
         are those that the gate was trained for; or the name of your own gate, "package.module:Name"; None for no gate
-    combiner: the store's trained combiner of a method (`knnmt train-combiner`): "meta-k", "robust" or
-        "kernel-smoothed"; k, T and the search are those that it was trained for; or the name of your own combiner,
+    combiner: the store's trained combiner of a method (`knnmt train-combiner`): "robust",
+        "robust-fading" or one of another package; k, T and the search are those that it was trained for; or the name of
+        your own combiner,
         "package.module:Name"
     forms: False gives the model every text as it is, even if the memory holds it with another final mark or other
         capitals
@@ -180,7 +181,7 @@ class RetrievalSettings:
         str | None,
         Description(
             "Weigh neighbours by the store's trained combiner (see knnmt train-combiner): "
-            f"{', '.join(TRAINED_COMBINERS)}. Or by your own combiner: package.module:Name.",
+            f"{', '.join(TRAINED_COMBINERS)} or another method. Or by your own combiner: package.module:Name.",
             str,
             metavar="NAME",
         ),

@@ -34,7 +34,6 @@ from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import (
     NOT_GIVEN,
-    TRAINED_COMBINERS,
     NotGiven,
     RetrievalKeywords,
     RetrievalSettings,
@@ -42,6 +41,7 @@ from knnmt.retrieval.settings import (
 )
 from knnmt.retrieval.step import Combiner, Gate
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
+from knnmt.retrieval.trained.networks import network_of
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
 _MAX_RETRIEVALS = 1024  # remembered retrievals: each text may come with its own settings
@@ -320,7 +320,7 @@ class Memories:
                 config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
             of_method = None
-            if settings.combiner in TRAINED_COMBINERS:
+            if settings.combiner is not None and network_of(settings.combiner) is not None:
                 of_method = self._combiner(memory, settings.combiner)
                 config = of_method.applied_to(config, named_by(settings))
             names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)

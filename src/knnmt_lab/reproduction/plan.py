@@ -26,7 +26,10 @@ PRUNING_KS = (1, 2, 5)
 PLAC_K = 4  # as published
 SUREST = {"surest-90": 90, "surest-80": 80, "surest-70": 70, "surest": 60}  # percent of the entries that are kept
 COMBINERS: dict[str, tuple[str, int | None]] = {  # method and k, by default the method's
-    **{method: (method, None) for method in ("meta-k", "robust", "kernel-smoothed", "robust-fading")},
+    "meta-k": ("knnmt_lab.combiners:MetaK", None),
+    "robust": ("robust", None),
+    "kernel-smoothed": ("knnmt_lab.combiners:KernelSmoothed", None),
+    "robust-fading": ("robust-fading", None),
     "robust-fading-8": ("robust-fading", 8),
 }
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
@@ -245,8 +248,8 @@ def _block_rows(block: str, dim: int) -> list[Row]:
 
 
 def _combiner_label(name: str) -> str:
-    method, k = COMBINERS[name]
-    return f"{method}{'' if k is None else f', k = {k}'}, trained"
+    k = COMBINERS[name][1]
+    return f"{name if k is None else f'{COMBINERS[name][0]}, k = {k}'}, trained"
 
 
 def _caches_as_published() -> list[Row]:

@@ -28,7 +28,7 @@ from knnmt_lab.reproduction.later import (
     taught_and_validated,
     trained_combiner,
 )
-from knnmt_lab.reproduction.plan import all_rows
+from knnmt_lab.reproduction.plan import COMBINERS, all_rows
 from knnmt_lab.reproduction.results import Results, RowResult
 from knnmt_lab.reproduction.stores import DomainStores
 from knnmt_lab.reproduction.tables import NOT_RUN
@@ -48,7 +48,7 @@ def test_a_row_trains_its_combiner_and_translates_with_it(
     rows = {each.name: each for each in all_rows(32)}
     for seed, name in ((1, "B/meta-k"), (2, "B/meta-k@2")):
         place = combiner_directory(opened.datastore.path, "meta-k", seed)
-        trained = TrainedCombiner.read(opened.datastore, "meta-k", place=place)
+        trained = TrainedCombiner.read(opened.datastore, COMBINERS["meta-k"][0], place=place)
         assert (trained.record.seed, trained.record.k, trained.record.pairs) == (seed, 8, record["pairs"])
         ready = ReadyRow.of(rows[name], opened, config, None)
         assert ready.retrieval is not None

@@ -21,7 +21,7 @@ from knnmt.records import as_record
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.network_file import UNREADABLE, NetworkFile
 from knnmt.retrieval.step import Step
-from knnmt.retrieval.trained.networks import NETWORKS, CombinerNetwork
+from knnmt.retrieval.trained.networks import CombinerNetwork, network_named
 from knnmt.retrieval.trained.seen import SeenInStep
 
 MAX_K = 64
@@ -54,7 +54,6 @@ class CombinerRecord:
     losses: dict[str, float]
 
     def __post_init__(self) -> None:
-        check(self.method in NETWORKS, f"there is no method {self.method!r}; the methods are {', '.join(NETWORKS)}")
         check(1 <= self.k <= MAX_K, f"k must lie between 1 and {MAX_K}, got {self.k}")
         check(1 <= self.dim <= _MAX_DIM, f"dim must lie between 1 and {_MAX_DIM}, got {self.dim}")
         RetrievalConfig(self.k, 0.5, self.temperature)  # this checks T
@@ -71,7 +70,7 @@ class TrainedCombiner:
 
     def signature(self) -> str:
         """Identifies it in published scores: a digest of its weights and its record."""
-        file = combiner_file(Path(), self.record.method)
+        file = _file(Path(), self.network.name, "")
         return f"{self.record.method}/{file.digest(self.record, self.network)[:12]}"
 
     def __call__(self, step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
@@ -125,7 +124,7 @@ class TrainedCombiner:
 
     def write(self, store: Path) -> None:
         """Save it beside the store. It replaces an earlier combiner of its method in one step."""
-        combiner_file(store, self.record.method).write(self.record, self.network)
+        _file(store, self.network.name, self.network.name).write(self.record, self.network)
 
     @classmethod
     def read(
@@ -135,14 +134,14 @@ class TrainedCombiner:
 
         place: the directory of the file, by default the store's
         """
-        file = combiner_file(place or store.path, method)
+        kind, file = network_named(method), combiner_file(place or store.path, method)
         content, tensors = file.read()
         try:
             record = as_record(CombinerRecord, content)
-            if record.method != method:
+            if record.method != kind.name:
                 raise ValueError(f"it is one of the method {record.method}")
             file.require_fit(record, store)  # before making a network of the size that the record says
-            network = NETWORKS[method](record.k, record.dim)
+            network = kind(record.k, record.dim)
             network.load_state_dict(dict(tensors))
             network.require_sound(record.temperature)
         except (*UNREADABLE, SettingError) as error:
@@ -152,11 +151,15 @@ class TrainedCombiner:
 
 def combiner_file(store: Path, method: str) -> NetworkFile:
     """The file of a method's combiner in a store's directory."""
+    return _file(store, network_named(method).name, method)
+
+
+def _file(store: Path, name: str, method: str) -> NetworkFile:
     return NetworkFile(
-        store / f"{method}.safetensors",
+        store / f"{name}.safetensors",
         "combiner",
         _VERSION,
-        f"{store}: has no combiner {method}",
+        f"{store}: has no combiner {name}",
         f"Train one with `knnmt train-combiner {quoted(store)} --dev DEV --method {method}`.",
     )
 

@@ -1,41 +1,48 @@
 """The networks of trained combiners: log-weights of neighbours, and the logit of λ, from `Seen`.
 
-meta-k    Zheng et al. 2021, Adaptive kNN-MT: a mixture of p_kNN over k of 1, 2, 4, …; λ by a twin network
 robust    Jiang et al. 2022, Robust kNN-MT: weights corrected by what the model itself says of a neighbour's token,
           there and here; λ weighs how sure the memory is against how sure the model is
-kernel    Jiang et al. 2021, Kernel-Smoothed kNN-MT: T and λ from the state and its neighbours' keys
 robust-fading   ours: robust, whose λ also fades by the sentence as an untrained λ does, to spare text of other kinds
 
-They are as published, except that distances have units that fit a store: they are divided by the T tuned for it, and
-normalised over the training rows if they are inputs.
+Distances have units that fit a store: they are divided by the T tuned for it, and normalised over the training rows if
+they are inputs.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from knnmt import extensions
 from knnmt.config import Fading, check
+from knnmt.errors import SettingError
+from knnmt.extensions import named, names_code, registered
 from knnmt.retrieval.combiner import log_sentence_fading
 from knnmt.retrieval.trained.seen import BEST, Seen
 
 WIDTH = 32
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _MOST = -1e-6  # log λ at most, so that its logit is finite
 _NEVER = -1e30  # a logarithm that has the effect of -inf, with finite gradients
 
 
 class CombinerNetwork(nn.Module):
-    """The common part of all networks.
+    """The common part of all networks. A subclass has a name, makes its layers in `__init__`, and overrides `forward`.
 
+    name: of the method and of its file, with small letters, digits and -
+    usual_k: the number of neighbours if none is asked for
+    sees_keys: whether it looks at `Seen.keys` and `Seen.queries`; these are large enough for training on a GPU to pay
     k: neighbours per row; dim: of keys
     temperature: the tuned T of equation 2
     mean, scale: of the inputs, distances and counts of distinct tokens, (2k,); far: replaces a missing distance
     """
 
+    name: ClassVar[str] = ""
     usual_k: ClassVar[int] = 8
     learning_rate: ClassVar[float] = 3e-4
     judged_every: ClassVar[int] = 100  # updates between two measurements of the validation loss
@@ -90,32 +97,13 @@ class CombinerNetwork(nn.Module):
         raise NotImplementedError
 
 
-class MetaK(CombinerNetwork):
-    """p_kNN = Σ over k of π(k) p_kNN with that k; π and λ from distances and counts alone."""
-
-    def __init__(self, k: int, dim: int) -> None:
-        super().__init__(k, dim)
-        self.sizes = sizes_up_to(k)
-        self.of_k = nn.Sequential(nn.Linear(2 * k, WIDTH), nn.Tanh(), nn.Linear(WIDTH, len(self.sizes)))
-        self.of_lambda = nn.Sequential(nn.Linear(2 * k, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
-
-    def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        inputs, near = self.inputs(seen), self.nearness(seen)
-        shares = torch.log_softmax(self.of_k(inputs), dim=1)
-        places = torch.arange(self.k, device=near.device)
-        of_sizes = [
-            torch.log_softmax(near.masked_fill(places >= size, _NEVER), dim=1).clamp(min=_NEVER) for size in self.sizes
-        ]
-        weights = torch.logsumexp(torch.stack(of_sizes, dim=1) + shares[:, :, None], dim=1)
-        logits: Tensor = self.of_lambda(inputs)[:, 0]
-        return weights.masked_fill(seen.distances_sq.isinf(), float("-inf")), logits
-
-
 class Robust(CombinerNetwork):
     """softmax(c - 2 sigmoid(t) d²/T), c of each neighbour from log p(v|key) and log p(v|query).
 
     λ = sigmoid(s_kNN - s_NMT): s_kNN, as t, from distances and counts, s_NMT from these log p and the model's best.
     """
+
+    name = "robust"
 
     sees_scores = True
 
@@ -147,6 +135,7 @@ class FadingRobust(Robust):
     no worse.
     """
 
+    name = "robust-fading"
     usual_k = 32
     learning_rate = 3e-3
     judged_every = 25
@@ -180,50 +169,28 @@ class FadingRobust(Robust):
         return weights, log_lambda - torch.log(-torch.expm1(log_lambda))
 
 
-class KernelSmoothed(CombinerNetwork):
-    """exp(-d / T), T = exp(linear of [query; mean key]); λ from [query; weighted key] by one hidden layer."""
-
-    usual_k = 16
-    learning_rate = 2e-4
-    sees_keys = True
-
-    def __init__(self, k: int, dim: int) -> None:
-        super().__init__(k, dim)
-        self.of_temperature = nn.Linear(2 * dim, 1)
-        self.of_lambda = nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU(), nn.Linear(dim, 1))
-
-    def fit_inputs(self, seen: Seen, temperature: float) -> None:
-        """Also begin with a T at which the weights fall with distance as -d²/T does near the usual distance."""
-        super().fit_inputs(seen, temperature)
-        nearest = seen.distances_sq[:, 0][seen.distances_sq[:, 0].isfinite()].sqrt()
-        usual = max(float(nearest.median()) if len(nearest) else 1.0, 1e-3)
-        with torch.no_grad():
-            self.of_temperature.weight.mul_(0.1)  # states are long, and T is an exponential of them
-            self.of_temperature.bias.fill_(float(torch.tensor(temperature / (2 * usual)).log()))
-
-    def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        missing = seen.distances_sq.isinf()
-        there = (~missing).float()
-        keys, queries = seen.keys, seen.queries
-        mean = (keys * there[:, :, None]).sum(1) / there.sum(1, keepdim=True).clamp(min=1)
-        temperature = self.of_temperature(torch.cat([queries, mean], dim=1)).clamp(-10, 10).exp()
-        distances = seen.distances_sq.masked_fill(missing, 0).sqrt()
-        scores = (distances[:, :1] - distances) / temperature
-        scores = scores if seen.log_counts is None else scores + seen.log_counts
-        weights = torch.log_softmax(scores.masked_fill(missing, _NEVER), dim=1)
-        weighted = (keys * (weights.exp() * there)[:, :, None]).sum(1)
-        logits: Tensor = self.of_lambda(torch.cat([queries, weighted], dim=1))[:, 0]
-        return weights.masked_fill(missing, float("-inf")), logits
+NETWORKS: dict[str, type[CombinerNetwork]] = {each.name: each for each in (Robust, FadingRobust)}
 
 
-NETWORKS: dict[str, type[CombinerNetwork]] = {
-    "meta-k": MetaK,
-    "robust": Robust,
-    "kernel-smoothed": KernelSmoothed,
-    "robust-fading": FadingRobust,
-}
+def network_named(method: str) -> type[CombinerNetwork]:
+    """The network of a method: one of ours, one that a package registers, or `package.module:Name`."""
+    if method in NETWORKS:
+        return NETWORKS[method]
+    try:
+        found = named(method, extensions.NETWORKS, "method")
+    except SettingError as error:
+        raise SettingError(f"--method must be {' or '.join(NETWORKS)}, or name your own: {error}") from error
+    sound = isinstance(found, type) and issubclass(found, CombinerNetwork) and _NAME.fullmatch(found.name) is not None
+    check(sound, f"--method {method}: expected a knnmt.CombinerNetwork whose name has small letters, digits and -")
+    network: type[CombinerNetwork] = found
+    return network
 
 
-def sizes_up_to(k: int) -> list[int]:
-    """1, 2, 4, … and k."""
-    return sorted({k, *(1 << power for power in range(k.bit_length()))})
+def network_of(combiner: str | None) -> type[CombinerNetwork] | None:
+    """The network of a trained combiner that a user named, or None for a combiner of another kind."""
+    if combiner is None:
+        return None
+    if combiner in NETWORKS or combiner in registered(extensions.NETWORKS):
+        return network_named(combiner)
+    found = named(combiner, extensions.COMBINERS, "combiner") if names_code(combiner) else None
+    return network_named(combiner) if isinstance(found, type) and issubclass(found, CombinerNetwork) else None
