@@ -75,7 +75,7 @@ class Command:
         for number in range(3):
             made.add(some_pairs(1, "live", number), self._translator.engine)
         made.remove(matching(origin="live#1"))
-        prepare(made, self._translator.engine, kinds=["ivf-flat"])
+        prepare(made, self._translator.engine, kinds=["pq4"])
         made.add(some_pairs(1, "late"), self._translator.engine)
 
     def _build(self, store: Path) -> None:
@@ -107,7 +107,7 @@ class Command:
         Datastore.open(store).compact()
 
     def _index(self, store: Path) -> None:
-        prepare(Datastore.open(store), self._translator.engine, kinds=["ivf-flat"])
+        prepare(Datastore.open(store), self._translator.engine, kinds=["pq4"])
 
     def _adapt(self, store: Path) -> None:
         with suppress(DatastoreExistsError):

@@ -73,11 +73,11 @@ def one_writer(place: Path) -> None:
 
 def index(store: Datastore) -> None:
     """An index is written again while another is in use; the settings are too."""
-    build_index(store, "flat")
+    build_index(store, "pq4")
     in_use = StoreIndex(store)
     assert in_use.approximate is not None
     for number in range(2):
-        build_index(store, "flat")
+        build_index(store, "pq4")
         write_settings(store.path, own={"number": number})
     assert StoreIndex(store).approximate is not None
     assert read_settings(store.path)["own"] == {"number": 1}

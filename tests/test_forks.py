@@ -54,7 +54,7 @@ from knnmt.index.saved import build_index
 translator = Translator(device="cpu")
 pairs = [SegmentPair(f"Der Schalter {n} ist an.", f"Switch number {n} is on.", f"own#{n}") for n in range(40)]
 store = Datastore.build(place + "/store", pairs, translator.engine)
-build_index(store, "ivf-flat")
+build_index(store, "rabitq")
 settings = dict(datastore=store, k=4, interpolation_weight=0.5, temperature=10.0, beam=1)
 said(translator.translate(text, **settings).text)
 
@@ -62,7 +62,7 @@ said(translator.translate(text, **settings).text)
 def work():
     said(translator.translate(text, **settings).text)
     Datastore.open(store.path).add(pairs[:2], translator.engine)
-    build_index(Datastore.open(store.path), "ivf-flat")
+    build_index(Datastore.open(store.path), "rabitq")
 
 
 forked(work)

@@ -175,10 +175,10 @@ def test_the_first_good_kind_is_enough(store: Datastore) -> None:
     faiss_or_skip()
     choosing, held_out = chooser_of(store)
     easy = Target(recall=0.5, variation=0.5)
-    choice = choosing.choose(easy, ["flat", "ivf-flat", "hnsw"], first_good=True)
+    choice = choosing.choose(easy, ["flat", "ivf-flat", "rabitq"], first_good=True)
     assert {each.kind for each in choice.measured} == {EXACT, "flat"}
     assert_saved(store, choice.chosen, held_out)
-    choice = choosing.choose(Target(recall=0.98, variation=0.01), ["ivfpq", "ivf-flat", "hnsw"], first_good=True)
+    choice = choosing.choose(Target(recall=0.98, variation=0.01), ["ivfpq", "ivf-flat", "rabitq"], first_good=True)
     assert {each.kind for each in choice.measured} == {EXACT, "ivfpq", "ivf-flat"}  # the first was not good
     assert choice.chosen.kind == "ivf-flat"
 
@@ -213,7 +213,7 @@ def test_without_faiss_search_is_exact_and_the_reason_says_why(
 
 def test_a_kind_that_does_not_exist_is_refused_before_anything_is_measured(store: Datastore) -> None:
     heard: list[Candidate] = []
-    with pytest.raises(SettingError, match="one of exact, flat"):
+    with pytest.raises(SettingError, match="one of exact, ivfpq"):
         chooser_of(store)[0].choose(Target(), ["flat", "best"], hear=heard.append)
     assert heard == []
     assert read_saved(store) is None

@@ -98,7 +98,7 @@ def make_stores(place: Path, engine: Engine[State]) -> list[Path]:
     made = []
     for name, config, kind in (
         ("plain", BuildConfig(), "exact"),
-        ("fast", BuildConfig(for_fast=True, key_dtype="float32"), "hnsw"),
+        ("fast", BuildConfig(for_fast=True, key_dtype="float32"), "rabitq"),
         ("lists", BuildConfig(), "pq4"),
     ):
         store = Datastore.build(place / name, pairs(60), engine, config)
@@ -114,7 +114,7 @@ def make_stores(place: Path, engine: Engine[State]) -> list[Path]:
         made.append(store)
     _write_gate(made[0])
     reduced, _ = reduce(made[0], place / "reduced", 8)
-    build_index(reduced, "ivf-flat")
+    build_index(reduced, "ivfpq")
     return [store.path for store in (*made, reduced)]
 
 

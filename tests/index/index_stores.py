@@ -20,9 +20,19 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import MissingDependencyError
 from knnmt.index.base import Found
 from knnmt.index.faiss_index import load_faiss
+from knnmt.index.kinds import Kind, SearchSettings, lists_for, register_kind
 from whole_segments import arrays_of_a_pass, arrays_of_sources
 
 SENTENCE = 8  # entries
+# Kinds of one's own, with whole keys or a byte for each dimension: knnmt has none in which every key is measured.
+for _kind in (
+    Kind("flat", "", lambda _entries, _dim: "Flat", SearchSettings(1, 16), lambda dim: 4 * dim),
+    Kind(
+        "ivf-flat", "", lambda entries, _: f"IVF{lists_for(entries)},Flat", SearchSettings(16, 0), lambda dim: 4 * dim
+    ),
+    Kind("ivf-sq8", "", lambda entries, _: f"IVF{lists_for(entries)},SQ8", SearchSettings(16, 32), lambda dim: dim + 8),
+):
+    register_kind(_kind)
 
 
 def faiss_or_skip() -> Any:

@@ -39,14 +39,14 @@ def searched(index: FaissIndex, probes: int, candidates: int | None = None) -> F
     return index
 
 
-@pytest.mark.parametrize("kind", ["flat", "ivf-flat", "ivf-panorama"])
+@pytest.mark.parametrize("kind", ["flat", "ivf-flat"])
 def test_kinds_with_whole_keys_are_exact_if_every_list_is_looked_into(
     kind: str, indexes: dict[str, FaissIndex], store: Datastore
 ) -> None:
     assert_exact(searched(indexes[kind], ALL_LISTS).search(QUERIES, 8), store, QUERIES, 8)
 
 
-@pytest.mark.parametrize(("kind", "least"), [("ivf-sq8", 0.99), ("rabitq", 0.9), ("pq4", 0.97), ("hnsw", 0.97)])
+@pytest.mark.parametrize(("kind", "least"), [("ivf-sq8", 0.99), ("rabitq", 0.9), ("pq4", 0.97)])
 def test_kinds_that_approximate_find_most(
     kind: str, least: float, indexes: dict[str, FaissIndex], store: Datastore
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_trained_index_takes_other_entries(kind: str, store: Datastore, tmp_pa
     assert recall(found, fewer, QUERIES, 8) >= (0.7 if kind == "ivfpq" else 0.97)
 
 
-@pytest.mark.parametrize("kind", ["ivf-flat", "ivf-panorama", "pq4", "rabitq", "ivfpq", "ivf-sq8"])
+@pytest.mark.parametrize("kind", ["ivf-flat", "pq4", "rabitq", "ivfpq", "ivf-sq8"])
 def test_probes_reach_the_lists_behind_a_transform(kind: str, indexes: dict[str, FaissIndex], store: Datastore) -> None:
     index, found = indexes[kind], []
     for probes in (1, 4, ALL_LISTS):
@@ -107,18 +107,7 @@ def test_probes_reach_the_lists_behind_a_transform(kind: str, indexes: dict[str,
     assert found[0] < found[1] <= found[2]
 
 
-@pytest.mark.parametrize("factory", ["HNSW8", "PCA16,HNSW8"])
-def test_the_length_of_the_queue_reaches_hnsw(factory: str, store: Datastore) -> None:
-    index = FaissIndex.train_and_add(Entries(store), made_kind(factory, candidates=0))
-    found = []
-    for queue in (1, 200):
-        before = faiss.cvar.hnsw_stats.ndis
-        searched(index, queue).search(QUERIES, 1)
-        found.append(faiss.cvar.hnsw_stats.ndis - before)
-    assert 5 * found[0] < found[1]
-
-
-@pytest.mark.parametrize("kind", ["ivf-flat", "pq4", "hnsw"])
+@pytest.mark.parametrize("kind", ["ivf-flat", "pq4"])
 def test_settings_of_one_search_leave_another_of_the_same_index_alone(
     kind: str, indexes: dict[str, FaissIndex]
 ) -> None:
@@ -141,8 +130,6 @@ RECIPES = [
     "PCA24,OPQ2_16,IVF16,PQ16x4fs",
     "PCA16,Flat",
     "PCA16,SQ8",
-    "PCA16,HNSW16",
-    "IVF16_HNSW8,Flat",
     "PCA16,IVF16,PQ8x8np,RFlat",
 ]
 
@@ -210,7 +197,7 @@ def test_where_lists_are_short_nothing_is_said_to_be_nothing(
     distances_sq, ids = searched(indexes[kind], 1).search(QUERIES, 3500)
     short = ids < 0
     assert torch.equal(short, distances_sq.isinf())
-    assert short.any() or kind in ("flat", "hnsw")
+    assert short.any() or kind == "flat"
     assert (distances_sq.diff(dim=1) >= 0)[~short[:, 1:]].all()
     distances_sq, ids = searched(indexes[kind], ALL_LISTS).search(QUERIES[:3], 4100)  # more than there are
     assert ids.shape == (3, 4100)
@@ -239,12 +226,11 @@ def test_a_file_gives_the_same_index(kind: str, indexes: dict[str, FaissIndex], 
     again = FaissIndex.read(tmp_path / "index", index.entries, KINDS[kind], index.settings, index.covered)
     for first, second in zip(index.search(QUERIES, 8), again.search(QUERIES, 8), strict=True):
         assert torch.equal(first, second)
-    if kind not in ("hnsw", "ivf-panorama"):
-        per_entry = (tmp_path / "index").stat().st_size / index.covered
-        assert per_entry == pytest.approx(KINDS[kind].bytes_per_entry(32), rel=0.35)
+    per_entry = (tmp_path / "index").stat().st_size / index.covered
+    assert per_entry == pytest.approx(KINDS[kind].bytes_per_entry(32), rel=0.35)
 
 
-@pytest.mark.parametrize("kind", ["rabitq", "ivf-panorama", pytest.param("ivfpq", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kind", ["rabitq", "ivf-flat", pytest.param("ivfpq", marks=pytest.mark.soak)])
 def test_the_same_seed_gives_the_same_bytes(kind: str, store: Datastore, tmp_path: Path) -> None:
     made = [FaissIndex.train_and_add(Entries(store), KINDS[kind], seed) for seed in (1, 1, 2)]
     digests = [index.write(tmp_path / "index") for index in made]
@@ -277,7 +263,7 @@ def test_removed_entries_are_never_found_and_leave_no_gap(kind: str, share: floa
     assert (ids >= 0).all()
     assert index.entries.live is not None
     assert index.entries.live[ids].all()
-    if kind in ("flat", "ivf-flat", "ivf-panorama"):
+    if kind in ("flat", "ivf-flat"):
         assert_exact((distances_sq, ids), store, QUERIES, 8)
 
 

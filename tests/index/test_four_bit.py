@@ -211,7 +211,7 @@ def test_entries_that_the_lists_are_not_of_are_not_read(build: ctypes.CDLL, inde
     assert FourBitSearch.of(faiss, index._lists, few) is None
 
 
-@pytest.mark.parametrize("kind", ["rabitq", "ivf-flat", "hnsw"])
+@pytest.mark.parametrize("kind", ["rabitq", "ivf-flat"])
 def test_other_kinds_go_without(kind: str, store: Datastore) -> None:
     index = FaissIndex.train_and_add(Entries(store), KINDS[kind])
     assert FourBitSearch.of(faiss, index._lists, index.entries) is None

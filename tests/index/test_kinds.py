@@ -46,5 +46,5 @@ def test_settings_and_names_that_cannot_work_are_refused() -> None:
     for probes, candidates, reach in ((0, 1, 0), (1, -1, 0), (1 << 40, 1, 0), (1, 1 << 40, 0), (1, 1, float("nan"))):
         with pytest.raises(SettingError, match=r"must (lie between|be 0, or)"):
             SearchSettings(probes, candidates, reach)
-    with pytest.raises(SettingError, match=r"one of exact, flat, .*got 'ivf'"):
+    with pytest.raises(SettingError, match=r"one of exact, ivfpq, .*got 'ivf'"):
         kind_named("ivf")

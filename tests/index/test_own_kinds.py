@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Datastore:
     return write_store(tmp_path / "store", [clustered(600)])
 
 
-@pytest.mark.parametrize("factory", ["IVF16,SQ8", "PCA16,IVF8_HNSW8,Flat", "RR16,PCA8,HNSW16", "IVF8,PQ8x4fs"])
+@pytest.mark.parametrize("factory", ["IVF16,SQ8", "PCA16,IVF8,Flat", "RR16,PCA8,Flat", "IVF8,PQ8x4fs"])
 def test_an_index_is_read_by_a_process_that_does_not_know_its_kind(store: Datastore, factory: str) -> None:
     register_kind(made(factory))
     require_readable(KINDS["mine"], Entries(store))
@@ -78,7 +78,7 @@ def test_every_kind_there_is_has_parts_that_are_checked() -> None:
         assert has_known_parts(faiss, faiss.index_factory(32, KINDS[name].factory(5000, 32)))
 
 
-@pytest.mark.parametrize("factory", ["LSH", "SQ8", "IVF16,PQ8x4,RFlat"])
+@pytest.mark.parametrize("factory", ["LSH", "SQ8", "HNSW8", "IVF8_HNSW8,Flat", "IVF16,PQ8x4,RFlat"])
 def test_parts_that_nobody_checks_are_refused_before_anything_is_built(store: Datastore, factory: str) -> None:
     kind = made(factory)
     with pytest.raises(SettingError, match=r"not every part of .* can be checked"):

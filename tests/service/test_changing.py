@@ -144,7 +144,7 @@ def test_an_index_that_corrections_outgrow_is_renewed(
 
     monkeypatch.setattr(saved, "_MIN_FELT_ENTRIES", 0)
     monkeypatch.setattr(index_renewal, "start_process", start)
-    build_index(Datastore.open(served_store), "hnsw")
+    build_index(Datastore.open(served_store), "rabitq")
     client = start_service(stores={"small": served_store})
     for number in range(2):  # searched exactly beside the index at once, whatever becomes of that
         assert client.post(SEGMENTS, json=segments((f"neu {number}", "one"))).status_code == 201

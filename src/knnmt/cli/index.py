@@ -42,9 +42,8 @@ def index(
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            help="Try this kind; can be repeated: exact, flat, ivf-flat, ivf-panorama, ivf-sq8, ivfpq, hnsw, "
-            "rabitq, pq4, or package.module:NAME for your own. all tries every kind of knnmt. A single kind is "
-            "taken even if it misses the limits.",
+            help="Try this kind; can be repeated: exact, pq4, rabitq, ivfpq, or package.module:NAME for your own. all "
+            "tries every kind of knnmt. A single kind is taken even if it misses the limits.",
             show_default=False,
         ),
     ] = None,

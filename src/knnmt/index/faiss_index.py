@@ -93,7 +93,7 @@ class FaissIndex:
         """Make an index of all entries. `training` first receives the number of training steps done and their total;
         `progress` then receives the number of entries added.
 
-        The same seed and number of threads give the same index (except for hnsw: its threads race).
+        The same seed and number of threads give the same index.
         device: where the centres are trained and found, which is most of the work with thousands of lists; on a GPU
             the order of summation varies from run to run
         """
@@ -265,9 +265,7 @@ class FaissIndex:
     def _propose(self, queries: Tensor, count: int, reach: float) -> Found:
         faiss, queries = load_faiss(), self._reduced(queries).contiguous()
         if self._lists is None:
-            queue = hasattr(self._inner, "hnsw")
-            asked = faiss.SearchParametersHNSW(efSearch=self.settings.probes) if queue else None
-            found = self._inner.search(queries.numpy(), count, params=asked)
+            found = self._inner.search(queries.numpy(), count)
             return torch.from_numpy(found[0]).clamp_(min=0), torch.from_numpy(found[1])
         coarse_sq, lists = nearest_centres(queries, self._centres, self._centres_sq, self._probes)
         if reach:
@@ -351,7 +349,7 @@ def require_readable(kind: Kind, entries: Entries) -> None:
     if not has_known_parts(faiss, made):
         raise SettingError(
             f"index kind {kind.name!r}: not every part of {recipe!r} can be checked when it is read from a file. "
-            f"Use Flat, HNSW, or lists (IVF) of Flat, SQ, PQ or RaBitQ, behind linear transforms."
+            f"Use Flat, or lists (IVF) of Flat, SQ, PQ or RaBitQ, behind linear transforms."
         )
 
 

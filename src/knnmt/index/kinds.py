@@ -21,7 +21,7 @@ _MIN_KEYS_PER_LIST = 39  # with fewer, FAISS itself warns of poor training of a 
 class SearchSettings:
     """How an index is searched.
 
-    probes: number of lists searched per query; for hnsw the length of its queue (efSearch)
+    probes: number of lists searched per query
     candidates: number measured again with the store's own keys; with 0, FAISS's distances are the result
     reach: lists whose centre is more than this many times as far as the nearest one, in squared distance, are skipped;
         0 skips none. A query near one centre needs few lists; a query between many centres needs more.
@@ -96,11 +96,6 @@ def codes_for(dim: int, most: int = 64) -> int:
     return max(codes for codes in range(1, most + 1) if dim % codes == 0)
 
 
-def _levels(dim: int) -> int:
-    """The number of equal parts in which a key is measured, at most 8."""
-    return codes_for(dim, 8)
-
-
 def _reduced(dim: int) -> int:
     """The number of dimensions that the four-bit codes keep, one per code; FAISS needs an even number."""
     return min(160, dim - dim % 2) or 1
@@ -110,34 +105,6 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind(
-            "flat",
-            "every key, by FAISS; exact",
-            lambda _entries, _dim: "Flat",
-            SearchSettings(probes=1, candidates=16),  # measured again, because FAISS's own distances lose digits
-            lambda dim: 4 * dim,
-        ),
-        Kind(
-            "ivf-flat",
-            "whole keys in lists",
-            lambda entries, _dim: f"IVF{lists_for(entries)},Flat",
-            SearchSettings(probes=16, candidates=0),
-            lambda dim: 4 * dim + 8,
-        ),
-        Kind(
-            "ivf-panorama",
-            "whole keys in lists, rotated so that far keys are skipped early",
-            lambda entries, dim: f"PCA{dim},IVF{lists_for(entries)},FlatPanorama{_levels(dim)}_64",
-            SearchSettings(probes=16, candidates=16),  # measured again, as for flat
-            lambda dim: (4 * dim + 36) * 5 // 4 + 8,  # lists are padded to a multiple of 64
-        ),
-        Kind(
-            "ivf-sq8",
-            "keys of one byte per dimension in lists; the best are measured again",
-            lambda entries, _dim: f"IVF{lists_for(entries)},SQ8",
-            SearchSettings(probes=16, candidates=32),
-            lambda dim: dim + 8,
-        ),
-        Kind(
             "ivfpq",
             "the paper's: product quantisation, distances approximate",
             lambda entries, dim: f"IVF{papers_lists(entries)},PQ{codes_for(dim)}x8np",
@@ -145,13 +112,6 @@ KINDS = {
             lambda dim: codes_for(dim) + 8,
             training_per_list=_MIN_KEYS_PER_LIST,  # more would take minutes with this many lists
             training_rounds=4,
-        ),
-        Kind(
-            "hnsw",
-            "whole keys in a graph; slow to build",
-            lambda _entries, _dim: "HNSW32",
-            SearchSettings(probes=64, candidates=0),
-            lambda dim: 4 * dim + 280,
         ),
         Kind(
             "rabitq",
