@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from knnmt import Glossary, read_glossary
 from knnmt.corpus.glossary import Term
-from knnmt.errors import InputError, MalformedMemoryError
+from knnmt.errors import InputError, MalformedMemoryError, SettingError
 
 OLD = """<martif type="TBX"><text><body><termEntry>
 <langSet xml:lang="de-DE"><tig><term>Datei</term></tig><tig><term>Akte</term></tig></langSet>
@@ -93,3 +94,14 @@ def test_files_that_are_none(tmp_path: Path) -> None:
             read_glossary(tmp_path / name)
     with pytest.raises(InputError, match="no such file"):
         read_glossary(tmp_path / "none.tsv")
+
+
+def test_terms_that_begin_alike_take_little_time_or_are_refused() -> None:
+    """A request could otherwise keep the service busy for minutes."""
+    glossary = Glossary([Term("a " * 200 + f"b{number}", "x") for number in range(1_000)], "de", "en")
+    began = time.process_time()
+    with pytest.raises(SettingError, match="too many terms that begin like parts of a text: 'a a a"):
+        list(glossary.uses("a " * 10_000))
+    assert time.process_time() - began < 20
+    usual = Glossary([Term(f"die Datei {number}", "x") for number in range(1_000)], "de", "en")
+    assert len(list(usual.uses("Siehe auch die Datei 7 in dem Ordner von gestern. " * 300))) == 300

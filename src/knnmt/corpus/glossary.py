@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from knnmt.corpus.languages import normalise
+from knnmt.errors import SettingError
 
 _ENDINGS = {
     "de": ("ern", "ens", "nen", "sen", "en", "er", "es", "em", "se", "e", "n", "s"),
     "en": ("ies", "es", "ed", "ing", "s", "y", "e"),
 }
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
+_COMPARED, _COMPARED_PER_WORD = 100_000, 500  # words of terms with those of a text
 _MIN_LETTERS = 4  # letters of a word that can have forms
 _MIN_STEM_LETTERS = 3  # letters that must remain without the ending
 
@@ -94,13 +96,21 @@ class Glossary:
         """The terms of a text, from left to right. If one is inside another, the longer one counts."""
         words = list(_WORD.finditer(text))
         stems = [_stems(word.group(), self.source_language) for word in words]
-        place = 0
+        written = [word.group() for word in words]
+        place, left = 0, _COMPARED + _COMPARED_PER_WORD * len(words)
         while place < len(words):
             entries = [entry for stem in stems[place] for entry in self._by_word.get(stem, [])]
+            left -= len(entries)
             for wanted, term, contradicted in sorted(entries, key=lambda entry: -len(entry[0].stems)):
-                here = slice(place, place + len(wanted.stems))
-                found = [word.group() for word in words[here]]
-                if _fits(wanted, stems[here], found) and _has_capitals(term.source, found):
+                count = len(wanted.stems)
+                fitting = _fitting(wanted, stems, written, place)
+                left -= fitting
+                if left < 0:
+                    raise SettingError(
+                        f"the glossary has too many terms that begin like parts of a text: {text[:60]!r}. "
+                        "Use a smaller glossary for this text"
+                    )
+                if fitting == count and _has_capitals(term.source, written[place : place + count]):
                     last = words[place + len(wanted.stems) - 1]
                     yield TermUse(term, words[place].start(), last.end(), contradicted)
                     place += len(wanted.stems) - 1
@@ -115,10 +125,7 @@ class Glossary:
         words = _WORD.findall(translation)
         stems = [_stems(word, self.target_language) for word in words]
         count = len(wanted.stems)
-        return any(
-            _fits(wanted, stems[place : place + count], words[place : place + count])
-            for place in range(len(stems) - count + 1)
-        )
+        return any(_fitting(wanted, stems, words, place) == count for place in range(len(stems) - count + 1))
 
     def forms(self, term: Term) -> list[str]:
         """The accepted forms of a term: as it is, with a capital, and in English with and without a plural s."""
@@ -136,12 +143,15 @@ def _words(text: str, language: str | None) -> _Words:
     )
 
 
-def _fits(wanted: _Words, stems: list[frozenset[str]], words: list[str]) -> bool:
-    """Whether words, with their possible stems, are forms of the wanted words."""
-    if len(words) != len(wanted.stems):
-        return False
-    shared = all(mine & theirs for mine, theirs in zip(stems, wanted.stems, strict=True))
-    return shared and all(not exact or exact == word for exact, word in zip(wanted.exact, words, strict=True))
+def _fitting(wanted: _Words, stems: list[frozenset[str]], words: list[str], place: int) -> int:
+    """How many words from a place on, with their possible stems, are forms of the wanted words, up to the first that is
+    not.
+    """
+    for count, (mine, exact) in enumerate(zip(wanted.stems, wanted.exact, strict=True)):
+        here = place + count
+        if here == len(words) or mine.isdisjoint(stems[here]) or (exact and exact != words[here]):
+            return count
+    return len(wanted.stems)
 
 
 def _has_capitals(term: str, words: list[str]) -> bool:
