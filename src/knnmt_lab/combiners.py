@@ -29,8 +29,14 @@ class MetaK(CombinerNetwork):
         self.of_k = nn.Sequential(nn.Linear(2 * k, _WIDTH), nn.Tanh(), nn.Linear(_WIDTH, len(self.sizes)))
         self.of_lambda = nn.Sequential(nn.Linear(2 * k, _WIDTH), nn.Tanh(), nn.Linear(_WIDTH, 1))
 
+    def _nearness(self, seen: Seen) -> Tensor:
+        """-d²/T relative to the nearest, plus the logarithms of counts, (rows, k); very negative if missing."""
+        near = (seen.distances_sq.amin(1, keepdim=True) - seen.distances_sq) / self.temperature
+        near = near if seen.log_counts is None else near + seen.log_counts
+        return near.masked_fill(seen.distances_sq.isinf(), _NEVER)
+
     def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        inputs, near = self.inputs(seen), self.nearness(seen)
+        inputs, near = self.inputs(seen), self._nearness(seen)
         shares = torch.log_softmax(self.of_k(inputs), dim=1)
         places = torch.arange(self.k, device=near.device)
         of_sizes = [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import knnmt
 from conftest import ROOT
 
+# What every user of knnmt knows from its guides.
+COMMON = {"__version__", "KnnmtError", "KnnmtWarning", "ReadingConfig", "ReadingReport", "SegmentPair", "Translation"}
 LABORATORY = ROOT / "src" / "knnmt_lab"
 
 
@@ -33,6 +36,16 @@ def test_the_laboratory_imports_only_public_names() -> None:
     names = set().union(*map(imported_from_knnmt, LABORATORY.rglob("*.py")))
     assert "knnmt.OpenStore" in names
     assert {name for name in names if not is_public(name)} == set()
+
+
+def test_the_table_for_experiments_has_them_all() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    table = page[page.index("### For experiments") : page.index("## Rules that always hold")]
+    described = {word for code in re.findall(r"`([^`]+)`", table) for word in re.findall(r"\w+", code)}
+    names = set().union(*map(imported_from_knnmt, LABORATORY.rglob("*.py")))
+    used = {name.rpartition(".")[2] for name in names if name.startswith("knnmt.") and "errors" not in name}
+    assert len(used) > 40
+    assert used - described - COMMON == set()
 
 
 def test_a_private_name_would_be_found(tmp_path: Path) -> None:

@@ -83,12 +83,6 @@ class CombinerNetwork(nn.Module):
         """(rows, 2k): distances, and the number of different tokens up to each neighbour."""
         return (self._raw(seen) - self.mean) * self.scale
 
-    def nearness(self, seen: Seen) -> Tensor:
-        """-d²/T relative to the nearest, plus the logarithms of counts, (rows, k); very negative if missing."""
-        near = (seen.distances_sq.amin(1, keepdim=True) - seen.distances_sq) / self.temperature
-        near = near if seen.log_counts is None else near + seen.log_counts
-        return near.masked_fill(seen.distances_sq.isinf(), _NEVER)
-
     def take_fading(self, fading: Fading | None) -> None:
         """Take over how a tuned λ fades. Published networks do not look at it."""
 
