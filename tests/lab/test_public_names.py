@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import knnmt
@@ -55,3 +57,10 @@ def test_a_private_name_would_be_found(tmp_path: Path) -> None:
     )
     names = imported_from_knnmt(file)
     assert {name for name in names if not is_public(name)} == {"knnmt.errors.quoted", "knnmt.config", "knnmt.timing"}
+
+
+def test_commands_load_nothing_heavy_before_they_run() -> None:
+    commands = "knnmt_lab.commands.bench, knnmt_lab.commands.reproduce"
+    code = f"import sys, {commands}; print({{'torch', 'numpy'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from knnmt import Datastore, SegmentPair, System, overlap
+from knnmt import SegmentPair, System
 
 _SHORT_HASH = 12  # hexadecimal digits
 
@@ -36,6 +36,7 @@ class BenchText:
 
 def describe_text(name: str, sources: Sequence[str], systems: Sequence[System]) -> BenchText:
     """The description of a text for a report, after comparing it with every store of the systems."""
+    from knnmt import Datastore, overlap  # which bring NumPy, and `knnmt --help` should not wait for it
 
     asked = [SegmentPair(source, "", name) for source in sources]
     places = dict.fromkeys(system.datastore for system in systems if system.datastore is not None)
