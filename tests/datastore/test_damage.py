@@ -17,8 +17,6 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, NotADatastoreError
 
-GOLDEN = Path(__file__).parent / "golden-v1"
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, tiny: TransformerEngine) -> Path:

@@ -19,7 +19,6 @@ from knnmt.errors import SettingError
 from knnmt.fitting.held_out import sample
 from knnmt.index.entries import Entries
 
-GOLDEN = Path(__file__).parent / "golden-v1"
 BREAKS = SegmentPair("Eins.\nZwei.\n", "One.\nTwo.\n", "a.po#9")
 UNITS = [
     SegmentPair("&Datei", "&File", "a.po#1"),

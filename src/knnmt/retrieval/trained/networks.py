@@ -47,7 +47,6 @@ class CombinerNetwork(nn.Module):
     learning_rate: ClassVar[float] = 3e-4
     judged_every: ClassVar[int] = 100  # updates between two measurements of the validation loss
     noise_updates: ClassVar[int] = 1000  # after which a pseudo-neighbour of Robust kNN-MT is 1/e as probable
-    sees_scores: ClassVar[bool] = False
     sees_keys: ClassVar[bool] = False
     mean: Tensor
     scale: Tensor
@@ -98,8 +97,6 @@ class Robust(CombinerNetwork):
     """
 
     name = "robust"
-
-    sees_scores = True
 
     def __init__(self, k: int, dim: int) -> None:
         super().__init__(k, dim)
