@@ -65,6 +65,7 @@ def main() -> int:
         "GET /health: " + ", ".join(f"p{share} {percentile(seen.ready, share / 100):.2f} s" for share in (50, 99, 100))
     )
     _say(f"memory: {before / 1e6:.0f} MB, at the end {after / 1e6:.0f} MB; SIGTERM: {seen.ending:.1f} s")
+    _say("memory over time: " + ", ".join(f"{each / 1e6:.0f}" for each in seen.memory) + " MB")
     _say(f"CPU seconds: the service {used[1]:.0f}, the attackers {used[2]:.0f}, the whole machine {used[0]:.0f}")
     _say(f"{batches[1]:.0f} batches took {batches[0] / max(1.0, batches[1]):.2f} s each; load {os.getloadavg()[1]:.1f}")
     found = faults(record, seen)

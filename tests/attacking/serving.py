@@ -86,7 +86,9 @@ def attacked(place: Path, names: list[str], model: str) -> Iterator[Service]:
     command = [sys.executable, "-m", "knnmt", "serve", "--model", model, "--port", "0", "--data", str(place / "data")]
     command += ["--keys", str(place / "keys.json"), "--default", STORES[0]]
     command += [f"--store={name}={place / name}" for name in STORES]
-    with (place / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+    # With one thread, it would decode one batch at a time, and texts would wait for costly ones.
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    with (place / "log").open("wb") as log, subprocess.Popen(command, stderr=log, env=environment) as process:
         try:
             yield Service(process, _port(place / "log", process), keys, place / STORES[1])
         finally:
