@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from knnmt.decoding.batch import Batch
-from knnmt.decoding.beam import beam_search
+
+from knnmt.decoding.search import search
 from knnmt.engine.precision import cpu_name
 from knnmt.translator.translator import Translator
 from knnmt_lab.scripts import argument_parser, development_sources
@@ -81,7 +81,7 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
     sentences = []
     for source in sources:
         marks.clear()
-        beam_search(engine, [source], config)
+        search(engine, [source], config)
         sentences.append(Sentence(len(source), len(marks)))
     middle = sorted(sources, key=len)[3 * len(sources) // 8 : 5 * len(sources) // 8]
     encoding: dict[int, list[float]] = {size: [] for size in SIZES}
@@ -93,7 +93,7 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
             engine.start(engine.encode(batch))
             encoding[size].append(time.process_time() - began)
             marks.clear()
-            beam_search(engine, batch, config)
+            search(engine, batch, config)
             pairs = list(pairwise(marks[2:]))  # the first steps have one hypothesis per sentence
             steps[size].append(statistics.median(b[0] - a[0] for a, b in pairs if a[1] == b[1] == size))
     Batch.step = step  # type: ignore[method-assign]

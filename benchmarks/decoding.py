@@ -57,8 +57,7 @@ def text_of(arguments: argparse.Namespace) -> list[str]:
 def knnmt_system(model: Path, dtype: str, tokens: int) -> Decode:
     from dataclasses import replace
 
-    from knnmt.decoding.beam import beam_search
-    from knnmt.decoding.greedy import greedy_search
+    from knnmt.decoding.search import search
     from knnmt.engine.loading import load_engine
 
     engine = load_engine(model, device="cpu", dtype=dtype)
@@ -68,7 +67,7 @@ def knnmt_system(model: Path, dtype: str, tokens: int) -> Decode:
 
     def decode(batch: list[list[int]], beam: int) -> int:
         config = replace(usual, beam=beam)
-        found = (greedy_search if beam == 1 else beam_search)(engine, batch, config)
+        found = search(engine, batch, config)
         return sum(len(best[0].tokens) for best in found)
 
     return decode

@@ -39,9 +39,7 @@ from decoding import MODEL
 from knnmt import stage_times
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.search import search_each
+from knnmt.decoding.search import search, search_each
 from knnmt.engine.layers import Projection
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
@@ -78,7 +76,7 @@ def ours(engine: TransformerEngine, retrieval: Retrieval | None, most: int, reco
         if recorded:
             found = search_each(engine, asked, config)
         else:
-            loop = greedy_search if beam == 1 else beam_search
+            loop = search
             found = (loop(engine, each, config, mixed) for each, mixed in asked)
         return sum(len(best[0].tokens) for hypotheses in found for best in hypotheses)
 

@@ -47,12 +47,12 @@ def made(
 def seconds(products: Sequence[CompiledProduct], digits: int, x: torch.Tensor, y: torch.Tensor) -> float:
     """Of one product, written to the same memory as those before, as several compiled steps do."""
     for each in products:
-        each.matrix.digits = digits
+        each.matrix["digits"] = digits
     scratch = torch.empty(len(x) * (digits * (x.shape[1] + 4) + 4), dtype=torch.uint8)
     places, threads = (x.data_ptr(), y.data_ptr(), scratch.data_ptr()), torch.get_num_threads()
     started = time.perf_counter()
     for each in products:
-        each._native.knnmt_product(each._matrix_at, *places, len(x), threads)
+        each._native.knnmt_product(each.address, *places, len(x), threads)
     return (time.perf_counter() - started) / len(products)
 
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from conftest import MakeCheckpoint, domain_lines
 from german import german_memory, german_sentences
 from knnmt.config import DecodingConfig
-from knnmt.decoding.beam import beam_search
 from knnmt.decoding.continuations import best_continuations, in_pytorch
-from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import MODELS_DIRECTORY
@@ -101,7 +100,7 @@ def plain_beam_search(engine: Engine[Any], source: list[int], config: DecodingCo
 def test_beam_search_agrees_with_a_plain_one(make_checkpoint: MakeCheckpoint, beam: int, length_penalty: float) -> None:
     engine = load_engine(make_checkpoint(), device="cpu")
     config = replace(engine.generation, beam=beam, n_best=beam, length_penalty=length_penalty, max_tokens=14)
-    for source, found in zip(SOURCES, beam_search(engine, SOURCES, config), strict=True):
+    for source, found in zip(SOURCES, search(engine, SOURCES, config), strict=True):
         expected = plain_beam_search(engine, source, config)
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
@@ -167,7 +166,7 @@ def test_every_generation_setting_means_what_it_means_in_transformers(
     for beam in (1, 3, 5):
         n_best = min(beam, 3)
         config = replace(engine.generation, beam=beam, n_best=n_best)
-        ours = (greedy_search if beam == 1 else beam_search)(engine, SOURCES, config)
+        ours = search(engine, SOURCES, config)
         theirs = generate(model, SOURCES, beam, n_best)
         assert [[each.tokens for each in found] for found in ours] == [
             [each.tokens for each in found] for found in theirs
@@ -189,7 +188,7 @@ def compare(
     same, gaps = 0, []
     for i in range(0, len(sources), batch):
         group = sources[i : i + batch]
-        ours = (greedy_search if beam == 1 else beam_search)(engine, group, config)
+        ours = search(engine, group, config)
         theirs = generate(model, group, beam, n_best)
         for source, mine, other in zip(group, ours, theirs, strict=True):
             if [each.tokens for each in mine] == [each.tokens for each in other]:
@@ -261,7 +260,6 @@ def test_real_text_translates_as_in_transformers(domain_data: Path, name: str, b
 def test_a_result_does_not_depend_on_its_batch(engine: TransformerEngine, beam: int) -> None:
     sources = engine.tokenizer.encode_sources(german_sentences(8))
     config = replace(engine.generation, beam=beam)
-    search = greedy_search if beam == 1 else beam_search
     together = search(engine, sources, config)
     for source, expected in zip(sources, together, strict=True):
         alone = search(engine, [source], config)[0]

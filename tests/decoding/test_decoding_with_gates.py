@@ -9,9 +9,8 @@ from torch import Tensor
 
 from knnmt.config import CacheConfig, DecodingConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.gate import GateNetwork, GateRecord, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
@@ -48,7 +47,7 @@ def decoded(
     tiny: TransformerEngine, sources: list[list[int]], retrieval: Retrieval | None, statistics: Statistics | None = None
 ) -> list[list[Hypothesis]]:
     memory = None if retrieval is None else BatchRetrieval([retrieval] * len(sources), statistics)
-    return beam_search(tiny, sources, DECODING, memory)
+    return search(tiny, sources, DECODING, memory)
 
 
 def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> bool:
@@ -72,7 +71,7 @@ def test_a_forced_code_that_targets_of_the_store_do_not_have_is_no_history_for_a
         return torch.ones(len(step), dtype=torch.bool), None
 
     decoding = DecodingConfig(beam=3, max_tokens=5, forced_first_token=forced)
-    beam_search(tiny, sources, decoding, BatchRetrieval([Retrieval(opened, CONFIG, gate)] * len(sources)))
+    search(tiny, sources, decoding, BatchRetrieval([Retrieval(opened, CONFIG, gate)] * len(sources)))
     assert [each.shape[1] for each in seen[:2]] == ([0, 1] if is_code else [1, 2])
     assert bool((seen[1][:, 0] == forced).all()) is not is_code
 
@@ -126,7 +125,7 @@ def test_a_result_does_not_depend_on_its_batch(
     assert 0.1 < statistics.saved() < 0.9
     assert same([decoded(tiny, [source], retrieval)[0] for source in sources], together)
     mixed = BatchRetrieval([retrieval, None, retrieval, None, retrieval])
-    among_others = beam_search(tiny, sources, DECODING, mixed)
+    among_others = search(tiny, sources, DECODING, mixed)
     assert same(among_others[::2], together[::2])
     assert same(among_others[1::2], decoded(tiny, sources, None)[1::2])
 
@@ -140,5 +139,5 @@ def test_a_gate_sees_the_tokens_so_far(tiny: TransformerEngine, opened: OpenStor
         return torch.ones(len(step), dtype=torch.bool), None
 
     greedy = DecodingConfig(beam=1, max_tokens=16)
-    (found,) = greedy_search(tiny, sources[:1], greedy, BatchRetrieval([Retrieval(opened, CONFIG, gate)]))
+    (found,) = search(tiny, sources[:1], greedy, BatchRetrieval([Retrieval(opened, CONFIG, gate)]))
     assert [history[0].tolist() for history in seen] == [list(found[0].tokens[:n]) for n in range(len(seen))]

@@ -18,9 +18,8 @@ from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
@@ -139,7 +138,7 @@ def decode(
     opened = OpenStore(store, exact=True) if isinstance(store, Datastore) else store
     batch = BatchRetrieval([Retrieval(opened, config)] * len(sources), statistics)
     decoding = replace(engine.generation, beam=beam, n_best=n_best, max_tokens=LONGEST)
-    return (greedy_search if beam == 1 else beam_search)(engine, sources, decoding, batch)
+    return search(engine, sources, decoding, batch)
 
 
 def assert_greedy(
@@ -165,7 +164,7 @@ def test_a_weight_of_zero_is_the_model_alone_to_the_last_bit(
     tiny: TransformerEngine, store: Datastore, sources: list[list[int]], beam: int
 ) -> None:
     decoding = replace(tiny.generation, beam=beam, n_best=min(beam, 3), max_tokens=LONGEST)
-    base = (greedy_search if beam == 1 else beam_search)(tiny, sources, decoding)
+    base = search(tiny, sources, decoding)
     for config in (PLAIN, replace(PLAIN, fading=FADING), replace(PLAIN, cache=CacheConfig(5.0))):
         assert decode(tiny, sources, store, replace(config, interpolation_weight=0.0), beam, min(beam, 3)) == base
     assert decode(tiny, sources, store, PLAIN, beam, min(beam, 3)) != base
@@ -205,7 +204,7 @@ def test_beam_search_is_the_equations_computed_densely(
 ) -> None:
     decoding = replace(tiny.generation, beam=3, n_best=3, length_penalty=penalty, max_tokens=12)
     batch = BatchRetrieval([Retrieval(OpenStore(store, exact=True), PLAIN)] * len(sources))
-    found = beam_search(tiny, sources, decoding, batch)
+    found = search(tiny, sources, decoding, batch)
     for source, hypotheses in zip(sources, found, strict=True):
         mixture: Any = DenseMixture(tiny, store, PLAIN)
         expected = plain_beam_search(mixture, source, decoding)
@@ -258,7 +257,7 @@ def test_sentences_that_end_leave_the_others_to_their_own_stores(
     other = OpenStore(Datastore.build(tmp_path / "o", some_pairs(12, start=300), tiny), exact=True)
     first, second = Retrieval(OpenStore(store, exact=True), PLAIN), Retrieval(other, replace(PLAIN, k=2))
     ways = [first, None, second, second, None, first, first, second]
-    for beam, search in ((1, greedy_search), (4, beam_search)):
+    for beam in (1, 4):
         decoding = replace(tiny.generation, beam=beam)
         mixed = search(tiny, sources, decoding, BatchRetrieval(ways))
         assert len({len(found[0].tokens) for found in mixed}) > 2  # so that they do leave one after the other

@@ -14,18 +14,17 @@ from datastore_pairs import some_pairs
 from devices import DEVICES
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
 from knnmt.decoding.continuations import best_continuations, in_pytorch
-from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.recorded import recorded_search
+from knnmt.decoding.search import search
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from loops import recorded_search, reference_search
 
 LETTERS = ["abc", "aßc", "Satz 4", "ß", "xyz äö", "b"]
 LOST = [1, 3]
-LOOPS = [(beam_search, 4), (greedy_search, 1), (recorded_search, 4), (recorded_search, 1)]
+LOOPS = [(loop, beam) for loop in (search, reference_search, recorded_search) for beam in (4, 1)]
 
 
 @pytest.fixture(scope="module", params=DEVICES)

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from german import german_sentences
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.search import search
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
 from knnmt.native.gpu import kernel
@@ -21,14 +20,14 @@ pytestmark = pytest.mark.cuda
 def test_a_gpu_gives_what_the_cpu_gives(dtype: str) -> None:
     cpu, gpu = load_engine(device="cpu"), load_engine(device="cuda", dtype=dtype)
     sources = cpu.tokenizer.encode_sources(german_sentences(48))
-    targets = [best[0].tokens for best in greedy_search(cpu, sources, cpu.generation)]
+    targets = [best[0].tokens for best in search(cpu, sources, cpu.generation)]
     expected, found = force(cpu, sources, targets), force(gpu, sources, targets)
     gap = (gpu.log_probabilities(found.representations).cpu() - cpu.log_probabilities(expected.representations)).abs()
     assert gap.gather(1, expected.targets[:, None]).max() < {"float32": 1e-2, "float16": 0.1, "bfloat16": 0.6}[dtype]
     config = replace(cpu.generation, beam=5)
     same = [
         mine[0].tokens == other[0].tokens
-        for mine, other in zip(beam_search(gpu, sources, config), beam_search(cpu, sources, config), strict=True)
+        for mine, other in zip(search(gpu, sources, config), search(cpu, sources, config), strict=True)
     ]
     assert sum(same) >= {"float32": 0.97, "float16": 0.9, "bfloat16": 0.6}[dtype] * len(same)
 

@@ -20,7 +20,7 @@ from family_checkpoints import (
     reference_outputs,
     some_sources,
 )
-from knnmt.decoding.beam import beam_search
+from knnmt.decoding.search import search
 from knnmt.engine.forced import force, score
 from knnmt.engine.loading import load_engine
 
@@ -78,7 +78,7 @@ def test_steps_give_what_one_pass_of_transformers_gives(ours: Any, theirs: Any, 
 def test_beam_search_finds_what_transformers_finds(ours: Any, theirs: Any) -> None:
     """At least 99 % are the same, and every other is a tie of scores."""
     sources = some_sources(24)
-    found = [each[0] for each in beam_search(ours, sources, replace(ours.generation, beam=5))]
+    found = [each[0] for each in search(ours, sources, replace(ours.generation, beam=5))]
     expected = reference_beams(theirs, sources)
     different = [
         abs(mine.score - score) for mine, (tokens, score) in zip(found, expected, strict=True) if mine.tokens != tokens
@@ -92,15 +92,15 @@ def test_beam_search_finds_what_transformers_finds(ours: Any, theirs: Any) -> No
 
 
 def test_a_sentence_does_not_depend_on_its_batch(ours: Any) -> None:
-    together = beam_search(ours, SOURCES, replace(ours.generation, beam=5))
+    together = search(ours, SOURCES, replace(ours.generation, beam=5))
     for source, expected in zip(SOURCES, together, strict=True):
-        alone = beam_search(ours, [source], replace(ours.generation, beam=5))
+        alone = search(ours, [source], replace(ours.generation, beam=5))
         assert alone[0][0].tokens == expected[0].tokens
         assert alone[0][0].score == pytest.approx(expected[0].score, abs=1e-4)
 
 
 def test_rows_keep_their_own_histories_through_every_change(ours: Any) -> None:
-    """Branching, cutting back to different lengths and leaving the batch: each row must know its own prefix."""
+    """Branching and leaving the batch: each row must know its own prefix."""
     generator = torch.Generator().manual_seed(3)
     start = ours.special_tokens.decoder_start
     sources, width = [list(source) for source in SOURCES[:3]], 3
@@ -125,15 +125,10 @@ def test_rows_keep_their_own_histories_through_every_change(ours: Any) -> None:
         parents = torch.randint(0, width, (len(sources), width), generator=generator)
         state.reorder(parents)
         prefixes = [[rows[p] for p in chosen] for rows, chosen in zip(prefixes, parents.tolist(), strict=True)]
-        if turn in (2, 5):
-            lengths = torch.tensor([[2 + w + turn % 2 for w in range(width)] for _ in sources])
-            state.cut_back(lengths)
-            prefixes = [[row[:n] for row, n in zip(rows, lengths[0].tolist(), strict=True)] for rows in prefixes]
         if turn == 6:
             state.keep([2, 1])
             sources, prefixes = [sources[2], sources[1]], [prefixes[2], prefixes[1]]
         state.compact()
-        assert state.lengths.tolist() == [[len(row) for row in rows] for rows in prefixes]
         assert (state.sentences, state.width) == (len(sources), width)
 
 

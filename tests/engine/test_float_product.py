@@ -40,14 +40,14 @@ def weight(outputs: int, inputs: int, size: int) -> Tensor:
 def made(w: Tensor, bias: Tensor | None, size: int) -> CompiledProduct:
     found = float_product(w, bias, of_steps=size == 3)
     assert found is not None
-    assert found.matrix.bytes == size
+    assert found.matrix["bytes"][0] == size
     return found
 
 
 def made_of_steps(w: Tensor, size: int) -> CompiledProduct:
     found = float_product(w, None, of_steps=True)
     assert found is not None
-    assert found.matrix.bytes == size
+    assert found.matrix["bytes"][0] == size
     return found
 
 
@@ -102,7 +102,7 @@ def test_a_row_depends_neither_on_the_others_nor_on_the_threads(inputs: int, siz
 def test_weights_are_in_float16_where_nothing_is_rounded() -> None:
     w = weight(32, 8, 2)
     for of_steps in (False, True):
-        assert float_product(w, None, of_steps).matrix.bytes == 2  # type: ignore[union-attr]
+        assert float_product(w, None, of_steps).matrix["bytes"][0] == 2  # type: ignore[union-attr]
     made(w + 1e-4, None, 4)
     made(w * 1e3, None, 4)  # 6e7 is infinite in float16
 

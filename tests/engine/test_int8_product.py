@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from knnmt import Translator, native
 from knnmt.datastore.building import build as build_store
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
+from knnmt.decoding.search import search
 from knnmt.engine import product
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
@@ -154,11 +154,11 @@ def test_a_translation_depends_neither_on_its_batch_nor_on_compiled_code(
 ) -> None:
     sources = in_int8.tokenizer.encode_sources([pair.source for pair in some_pairs(6)])
     config = replace(in_int8.generation, beam=3, max_tokens=20)
-    found = [each[0].tokens for each in beam_search(in_int8, sources, config)]
-    assert found == [beam_search(in_int8, [source], config)[0][0].tokens for source in sources]
+    found = [each[0].tokens for each in search(in_int8, sources, config)]
+    assert found == [search(in_int8, [source], config)[0][0].tokens for source in sources]
     monkeypatch.setattr(product, "library", lambda: None)
     plain = load_engine("de-en", device="cpu", dtype="int8")
-    assert found == [each[0].tokens for each in beam_search(plain, sources, config)]
+    assert found == [each[0].tokens for each in search(plain, sources, config)]
 
 
 def test_a_store_of_float32_is_searched_but_none_is_built(engine: TransformerEngine, tmp_path: Path) -> None:

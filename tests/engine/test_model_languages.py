@@ -29,8 +29,7 @@ from german import german_memory, german_sentences
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.arena import Arenas
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.recorded import recorded_search
+from knnmt.decoding.search import search
 from knnmt.engine.forced import force
 from knnmt.engine.language_codes import Languages
 from knnmt.engine.loading import load_engine
@@ -38,6 +37,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, NoTranslationWarning, SettingError
 from knnmt.translator.memories import Request
 from knnmt.translator.translator import Translator
+from loops import recorded_search
 
 TEXTS = german_sentences(6)
 
@@ -134,7 +134,7 @@ def test_one_engine_serves_other_languages_with_the_same_weights(checkpoint: Any
         assert encoded == expected.tokenizer.encode_sources(TEXTS)
         sources = [source[-12:] for source in encoded]
         # Recorded steps are kept with the weights, and those of other languages must not be replayed.
-        for loop, times in ((beam_search, 1), (recorded_search, 1 if device == "cpu" else 4)):  # a CPU replays nothing
+        for loop, times in ((search, 1), (recorded_search, 1 if device == "cpu" else 4)):  # a CPU replays nothing
             for _ in range(times):
                 found, wanted = (loop(each, sources, replace(each.generation, beam=3)) for each in (other, expected))
                 assert [best[0].tokens for best in found] == [best[0].tokens for best in wanted]
@@ -165,7 +165,7 @@ def test_decoding_is_told_the_target_language(checkpoint: Any) -> None:
     sources = engine.tokenizer.encode_sources(TEXTS)
     sources = [source[-12:] for source in sources]
     expected = reference_beams(load_reference(directory), sources, **{option: code})
-    found = [each[0] for each in beam_search(engine, sources, replace(engine.generation, beam=5))]
+    found = [each[0] for each in search(engine, sources, replace(engine.generation, beam=5))]
     assert [each.tokens for each in found] == [tokens for tokens, _ in expected]
     assert [each.score for each in found] == pytest.approx([score for _, score in expected], abs=1e-4)
 

@@ -115,7 +115,7 @@ def test_steps_of_any_size_give_what_one_pass_gives(ours: TransformerEngine, the
     chunks = torch.split(tokens, sizes, dim=1)
     found = [ours.log_probabilities(ours.step(state, chunk[:, None])[:, 0]) for chunk in chunks]
     torch.testing.assert_close(torch.cat(found, dim=1), expected, atol=1e-4, rtol=0)
-    assert state.lengths.tolist() == [[7]] * 3
+    assert state.length == 7
 
 
 def prefix_log_probabilities(ours: TransformerEngine, source: list[int], prefix: list[int]) -> Tensor:
@@ -124,7 +124,7 @@ def prefix_log_probabilities(ours: TransformerEngine, source: list[int], prefix:
     return ours.log_probabilities(ours.step(state, torch.tensor([[prefix]])))[0, 0, -1]
 
 
-def test_beams_that_branch_leave_and_are_cut_back_keep_their_own_histories(ours: TransformerEngine) -> None:
+def test_beams_that_branch_and_leave_keep_their_own_histories(ours: TransformerEngine) -> None:
     """A long random walk through every operation on the state; each row must know its own prefix and no other."""
     generator = torch.Generator().manual_seed(3)
     sources = [list(source) for source in SOURCES]
@@ -149,14 +149,6 @@ def test_beams_that_branch_leave_and_are_cut_back_keep_their_own_histories(ours:
         parents = torch.randint(0, width, (len(sources), width), generator=generator)
         state.reorder(parents)
         prefixes = [[rows[p] for p in chosen] for rows, chosen in zip(prefixes, parents.tolist(), strict=True)]
-        if turn % 4 == 1:
-            lengths = torch.tensor([[1 + (w + turn) % 5 for w in range(width)] for _ in sources])
-            lengths = torch.minimum(lengths, state.lengths)
-            state.cut_back(lengths)
-            prefixes = [
-                [row[:n] for row, n in zip(rows, cut, strict=True)]
-                for rows, cut in zip(prefixes, lengths.tolist(), strict=True)
-            ]
         if turn % 5 == 3:
             before = state.used
             state.compact()
@@ -165,7 +157,7 @@ def test_beams_that_branch_leave_and_are_cut_back_keep_their_own_histories(ours:
         if turn == 16:
             state.keep([2, 1])
             sources, prefixes = [sources[2], sources[1]], [prefixes[2], prefixes[1]]
-        assert state.lengths.tolist() == [[len(row) for row in rows] for rows in prefixes]
+        assert {state.length} == {len(row) for rows in prefixes for row in rows}
 
 
 def test_compacting_really_gives_room_back(ours: TransformerEngine) -> None:
@@ -198,7 +190,6 @@ def test_a_step_never_waits_for_the_device(ours: TransformerEngine) -> None:
         for m in (1, 1, 3):
             ours.log_probabilities(ours.step(state, torch.ones((3, 4, m), dtype=torch.long)))
             state.reorder(torch.zeros((3, 4), dtype=torch.long))
-            state.cut_back(torch.full((3, 4), 2))
         with pytest.raises(AssertionError, match="waits for the device"):
             state.compact()
 

@@ -75,11 +75,11 @@ def test_stages_searches_and_memory_are_put_together() -> None:
         10,
         2.0,
         {"encoder": 0.1, "decoder": 0.5, "output": 0.2, "beam": 0.3},
-        searches=(40, 30, 10, 10, 20),
+        searches=(40, 30, 10, 10),
         resident_mib=5,
     )
     second = answer(
-        10, 3.0, {"search": 1.0, "retrieval": 0.4, "interpolation": 0.2}, searches=(60, 10, 10, 10, 30), resident_mib=6
+        10, 3.0, {"search": 1.0, "retrieval": 0.4, "interpolation": 0.2}, searches=(60, 10, 10, 10), resident_mib=6
     )
     (found,) = summarise([Turn(1, job, first), Turn(2, job, second)])
     expected = [0.1, 0.7, 1.0, 0.4, 0.2, 5.0 - 2.4]  # the rest has the beams, and what no stage claims
@@ -87,7 +87,6 @@ def test_stages_searches_and_memory_are_put_together() -> None:
     assert list(found.stage_milliseconds.values()) == pytest.approx([1000 * each / 20 for each in expected])
     assert found.saved == pytest.approx(1 - 40 / 100)
     assert found.saved_after_first_steps == pytest.approx(1 - 20 / 80)
-    assert found.tokens_a_pass == pytest.approx(100 / 50)
     assert found.resident_mib == 6
     (alone,) = summarise([Turn(1, job, answer())])
     assert (alone.saved, alone.saved_after_first_steps) == (None, None)

@@ -21,16 +21,6 @@ namespace add_norm {
 constexpr int HALF = 0, DIM = 80;
 #include "add_norm.cu"
 }  // namespace add_norm
-#define knnmt_best knnmt_best_in_halves
-namespace best_in_halves {
-constexpr int HALF = 1;
-#include "best.cu"
-}  // namespace best_in_halves
-#undef knnmt_best
-namespace best {
-constexpr int HALF = 0;
-#include "best.cu"
-}  // namespace best
 #define knnmt_candidates knnmt_candidates_in_halves
 namespace candidates_in_halves {
 constexpr int HALF = 1;
@@ -60,9 +50,6 @@ namespace mix {
 }
 namespace select_ {
 #include "select.cu"
-}
-namespace take {
-#include "take.cu"
 }
 namespace tiles {
 #include "tiles.cu"
@@ -102,29 +89,14 @@ extern "C" void run_add_norm(int across, int down, int threads, const float* x, 
     launch(across, down, threads, [=] { add_norm::knnmt_add_norm(x, other, weight, bias, epsilon, rows, normal); });
 }
 
-extern "C" void run_mix(int across, int down, int threads, float* scores, int vocabulary, int in_turn, const float* mixture,
+extern "C" void run_mix(int across, int down, int threads, float* scores, int vocabulary, const float* mixture,
                         int width, int k, const float* distances_sq, const long long* ids, int entries, const int* values,
-                        const float* counts, int use_counts, const float* sums, const float* steps, float* sums_after,
-                        float* steps_after, float* offsets) {
+                        const float* counts, int use_counts, float* sums, float* steps, float* offsets) {
     launch(across, down, threads, [=] {
-        mix::knnmt_mix(scores, vocabulary, in_turn, mixture, width, k, distances_sq, ids, entries, values, counts, use_counts,
-                       sums, steps, sums_after, steps_after, offsets);
+        mix::knnmt_mix(scores, vocabulary, mixture, width, k, distances_sq, ids, entries, values, counts, use_counts, sums,
+                       steps, offsets);
     });
 }
-
-#define BEST(name, Number, kernel)                                                                                            \
-    extern "C" void name(int across, int down, int threads, const Number* scores, int vocabulary, const long long* forbidden, \
-                         int count, int end, int min_tokens, const long long* generated, const float* mixture, int turns,    \
-                         int k, const float* distances_sq, const long long* ids, int entries, const int* values,              \
-                         const float* counts, int use_counts, const float* sums, const float* steps, float* sums_after,       \
-                         float* steps_after, float* offsets, float* best, long long* tokens) {                                \
-        launch(across, down, threads, [=] {                                                                                   \
-            kernel(scores, vocabulary, forbidden, count, end, min_tokens, generated, mixture, turns, k, distances_sq, ids,    \
-                   entries, values, counts, use_counts, sums, steps, sums_after, steps_after, offsets, best, tokens);         \
-        });                                                                                                                   \
-    }
-BEST(run_best, float, best::knnmt_best)
-BEST(run_best_in_halves, unsigned short, best_in_halves::knnmt_best_in_halves)
 
 #define CANDIDATES(name, Number, kernel)                                                                                       \
     extern "C" void name(int across, int down, int threads, const Number* numbers, int vocabulary, const long long* forbidden, \
@@ -163,16 +135,6 @@ extern "C" void run_embed(int across, int down, int threads, const long long* to
 
 extern "C" void run_select(int across, int down, int threads, const float* values, int columns, int k, long long* chosen) {
     launch(across, down, threads, [=] { select_::knnmt_select(values, columns, k, chosen); });
-}
-
-extern "C" void run_take(int across, int down, int threads, const int* numbers, const float* best, const long long* tokens,
-                         const float* offsets, const float* sums_after, const float* steps_after, const long long* ids,
-                         int entries, const int* values, long long* draft, long long* last, long long* generated, int* ended,
-                         float* sums, float* steps, int* parity, int* chosen) {
-    launch(across, down, threads, [=] {
-        take::knnmt_take(numbers, best, tokens, offsets, sums_after, steps_after, ids, entries, values, draft, last, generated,
-                         ended, sums, steps, parity, chosen);
-    });
 }
 
 extern "C" void run_tiles(int across, int down, int threads, const unsigned short* asked, int stride,

@@ -16,18 +16,16 @@ from torch import Tensor
 
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding import recorded_choice
+from knnmt.decoding import graph_choice
 from knnmt.decoding.arena import Arena
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.graph_choice import choose, choose_in_pytorch, chooses_in_two
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.recorded import recorded_search
-from knnmt.decoding.recorded_choice import choose, choose_in_pytorch, chooses_in_two
 from knnmt.engine.fixed_state import FixedState
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from loops import recorded_search, reference_search
 
 END = 2
 EXTENT = 40
@@ -37,7 +35,7 @@ SOURCES = [[5, 17, 99, 120, 3, 0], [9, 0], [88, 130, 12, 54, 66, 190, 2, 0]]
 
 @pytest.fixture(autouse=True)
 def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded_choice, "kernel", kernel)
+    monkeypatch.setattr(graph_choice, "kernel", kernel)
 
 
 def all_in_order(log_probabilities: Tensor, before: Tensor, forbidden: list[int]) -> list[tuple[float, int, int]]:
@@ -154,8 +152,8 @@ def test_the_best_of_a_mixture_go_on(
         of_rows = of_pytorch.mix(found, log_probabilities, before)
         expected = [all_in_order(log_probabilities[i], of_rows[i], [4]) for i in range(sentences)]
         assert_follows(arena, expected, arena.on_host[1], visible)
-        torch.testing.assert_close(of_kernel.so_far.sums, of_pytorch.so_far.sums)
-        torch.testing.assert_close(of_kernel.so_far.steps, of_pytorch.so_far.steps)
+        torch.testing.assert_close(of_kernel._distances.sums, of_pytorch._distances.sums)
+        torch.testing.assert_close(of_kernel._distances.steps, of_pytorch._distances.steps)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -241,8 +239,7 @@ def test_whole_searches_find_what_the_ordinary_loops_find(
     tiny: TransformerEngine, beam: int, settings: dict[str, Any]
 ) -> None:
     config = replace(tiny.generation, beam=beam, n_best=beam, **{"max_tokens": 14, **settings})
-    ordinary = greedy_search if beam == 1 else beam_search
-    assert_same(recorded_search(tiny, SOURCES, config), ordinary(tiny, SOURCES, config))
+    assert_same(recorded_search(tiny, SOURCES, config), reference_search(tiny, SOURCES, config))
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -254,8 +251,9 @@ def test_whole_searches_with_a_memory_find_what_the_ordinary_loops_find(
     retrieval = Retrieval(OpenStore(store, exact=True), config)
     decoding = replace(tiny.generation, beam=beam, n_best=beam, max_tokens=14, suppressed_tokens=(3, 44))
     batches = [BatchRetrieval([retrieval] * len(SOURCES)) for _ in range(2)]
-    ordinary = greedy_search if beam == 1 else beam_search
-    assert_same(recorded_search(tiny, SOURCES, decoding, batches[0]), ordinary(tiny, SOURCES, decoding, batches[1]))
+    assert_same(
+        recorded_search(tiny, SOURCES, decoding, batches[0]), reference_search(tiny, SOURCES, decoding, batches[1])
+    )
 
 
 def test_pytorch_chooses_where_the_kernels_cannot(tiny: TransformerEngine) -> None:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from made_stores import made_store, random_keys, random_values
 
 from knnmt.config import Fading, RetrievalConfig
-from knnmt.decoding import recorded_turns
-from knnmt.decoding.arena import MAX_TURNS, Arena
-from knnmt.decoding.recorded_places import CHANCE, ENDS, GAINS, TAKEN, TOKENS
 from knnmt.engine import gpu_layers
 from knnmt.engine.layers import attend
-from knnmt.engine.transformer import TransformerEngine
 from knnmt.index import clusters, reranking, selecting
 from knnmt.index.clusters import Clusters
 from knnmt.index.reranking import Places, nearest_among
 from knnmt.index.resident import ResidentKeys
 from knnmt.retrieval import recorded
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.recorded import MixedInTurn, RecordedSteps
+from knnmt.retrieval.recorded import RecordedSteps
 
 FADING = Fading(scale=2.0, width=0.8, sentence_scale=3.0, sentence_width=0.9)
 
@@ -215,134 +209,3 @@ def test_a_mixture_is_what_the_equations_say(
         found = of_kernel.mix((distances_sq, ids), mixed, scores)
         torch.testing.assert_close(found, of_pytorch.mix((distances_sq, ids), expected, scores))
         torch.testing.assert_close(mixed, expected)
-
-
-@pytest.mark.parametrize("fading", [None, FADING])
-def test_steps_one_after_the_other_are_mixed_as_they_are_one_by_one(
-    compiled: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fading: Fading | None
-) -> None:
-    store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), random_values(90, kinds=12)), exact=True).snapshot
-    config = RetrievalConfig(k=3, interpolation_weight=0.6, temperature=2.0, fading=fading)
-    in_turn = RecordedSteps(store, config, 2)
-    monkeypatch.setattr(recorded, "kernel", lambda *_: None)
-    in_pytorch, one_by_one = RecordedSteps(store, config, 2), RecordedSteps(store, config, 2)
-    generator = torch.Generator().manual_seed(3)
-    for _ in range(2):
-        states = torch.randn((2, 4, 6), generator=generator)
-        distances_sq, ids = in_turn.look(states)
-        distances_sq[5], ids[5] = float("inf"), -1
-        before = torch.randn((2, 4, 20), generator=generator).log_softmax(-1)
-        mixed = [before.clone() for _ in range(3)]
-        offsets = []
-        for turn in range(4):
-            found = distances_sq[turn::4], ids[turn::4]
-            scores = mixed[2][:, turn : turn + 1].clone()
-            offsets.append(one_by_one.mix(found, scores, torch.zeros((2, 1))))
-            mixed[2][:, turn : turn + 1] = scores
-        for steps, scores in zip((in_turn, in_pytorch), mixed, strict=False):
-            left = steps.mix_in_turn((distances_sq, ids), scores)
-            torch.testing.assert_close(left.offsets, torch.cat(offsets, 1))
-            torch.testing.assert_close(scores, mixed[2])
-            steps.take(left, torch.tensor([3, 3]))
-            torch.testing.assert_close(steps.so_far.sums, one_by_one.so_far.sums)
-            torch.testing.assert_close(steps.so_far.steps, one_by_one.so_far.steps)
-
-
-@pytest.mark.parametrize(("dtype", "words"), [(torch.float16, 24), (torch.float32, 21)])
-@pytest.mark.parametrize("fading", [None, FADING])
-def test_the_best_token_is_that_of_the_mixture(
-    kernel: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    dtype: torch.dtype,
-    words: int,
-    fading: Fading | None,
-) -> None:
-    store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), random_values(90, kinds=12)), exact=True).snapshot
-    config = RetrievalConfig(k=5, interpolation_weight=0.3, temperature=2.0, fading=fading)
-    in_pytorch = RecordedSteps(store, config, 2)
-    monkeypatch.setattr(recorded, "kernel", kernel)
-    in_one = RecordedSteps(store, config, 2)
-    assert in_one.chooses_in_one(dtype)
-    generator = torch.Generator().manual_seed(words)
-    rules = recorded.Rules(torch.tensor([3, 5]), 7, 4)
-    generated = torch.tensor([0, 3])
-    chosen = set()
-    for turn in range(3):
-        distances_sq, ids = in_pytorch.look(torch.randn((2, 2, 6), generator=generator))
-        distances_sq[1], ids[1] = float("inf"), -1
-        scores = torch.randn((2, 2, words), generator=generator).mul(2).to(dtype)
-        scores[..., 11] = scores[..., 9] = scores[..., 13] = scores.amax(-1) + 1.0  # equal ones
-        scores[..., 7] = scores.amax(-1) + 3.0
-        scores[0, 0, 8:] = float("-inf")
-        if turn == 2:
-            scores[1, 0, 4] = float("nan")
-        log_probabilities = scores.float().log_softmax(-1)
-        expected = in_pytorch.mix_in_turn((distances_sq, ids), log_probabilities)
-        log_probabilities[..., rules.forbidden] = -float("inf")
-        early = generated[:, None] + torch.arange(2) < 4
-        log_probabilities[..., 7].masked_fill_(early, -float("inf"))
-        best, tokens, mixed = in_one.best_in_turn((distances_sq, ids), scores, rules, generated)
-        best_expected, tokens_expected = log_probabilities.max(-1)
-        torch.testing.assert_close(best, best_expected, equal_nan=True)
-        known = best.isfinite()
-        assert tokens[known].tolist() == tokens_expected[known].tolist()
-        chosen |= set(tokens[known].tolist())
-        for mine, its in (
-            (mixed.offsets, expected.offsets),
-            (mixed.sums, expected.sums),
-            (mixed.steps, expected.steps),
-        ):
-            torch.testing.assert_close(mine, its)
-        for steps, left in ((in_pytorch, expected), (in_one, mixed)):
-            steps.take(left, torch.tensor([1, 0]))
-    assert {7, 9} <= chosen
-
-
-@pytest.mark.parametrize("forced", [None, 3])
-@pytest.mark.parametrize(("turns", "k"), [(1, 40), (4, 2)])
-def test_what_is_taken_and_drafted_is_what_pytorch_takes(
-    kernel: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tiny: TransformerEngine,
-    tmp_path: Path,
-    forced: int | None,
-    turns: int,
-    k: int,
-) -> None:
-    generator = torch.Generator().manual_seed(turns)
-    sentences, entries, words = 12, 60, 6
-    values = np.arange(entries, dtype=np.int32) % words
-    values[30] = 40  # no token of the model
-    store = OpenStore(made_store(tmp_path / "s", random_keys(entries, 6), values), exact=True).snapshot
-    config = replace(tiny.generation, beam=1, max_tokens=9, min_tokens=2, forced_last_token=forced)
-    log_probabilities = torch.randn((sentences, turns, words), generator=generator).log_softmax(-1)
-    log_probabilities[3, 0] = -float("inf")
-    ids = torch.randint(-1, entries, (sentences * turns, k), generator=generator)
-    mixed = MixedInTurn(*-torch.rand((3, sentences, turns), generator=generator))
-    draft = torch.randint(words, (sentences, MAX_TURNS - 1), generator=generator)
-    draft[::2, : turns - 1] = log_probabilities[::2, : turns - 1].argmax(-1)
-    generated = torch.randint(9, (sentences,), generator=generator)
-    left = []
-    for of_name in (kernel, lambda *_: None):
-        monkeypatch.setattr(recorded_turns, "kernel", of_name)
-        retrieval = RecordedSteps(store, RetrievalConfig(k=k, interpolation_weight=0.5, temperature=2.0), sentences)
-        arena = Arena(tiny, sentences, 1, 128, 4)
-        arena.draft.copy_(draft)
-        arena.generated.copy_(generated)
-        arena.ended[5], arena.generated[5] = 1, 0
-        choice = recorded_turns.Choice(tiny, config, sentences, turns)
-        arena.on_host.zero_()
-        arena.parity.fill_(1)
-        choice(arena, log_probabilities.clone(), mixed, (torch.zeros(ids.shape), ids), retrieval)
-        going = arena.ended == 0
-        chosen = arena.on_host[1] if of_name is kernel else arena.chosen
-        assert not arena.on_host[0].any()
-        assert arena.parity.tolist() == [of_name is not kernel] * sentences
-        told = [arena.ended, arena.generated, chosen[:, TAKEN], chosen[:, ENDS]]
-        told += [chosen[going, first : first + turns] for first in (TOKENS, GAINS)]
-        chances = chosen[going, CHANCE].view(torch.float32)
-        left.append([*told, chances, arena.tokens[going], arena.draft[going], retrieval.so_far.sums[going]])
-    assert len({*left[0][2].tolist()}) >= min(turns, 3)
-    for mine, expected in zip(*left, strict=True):
-        torch.testing.assert_close(mine, expected)

@@ -18,7 +18,7 @@ from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
+from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library, load
@@ -132,7 +132,7 @@ def beams(engine: TransformerEngine, retrieval: Retrieval, plain: bool) -> Seque
     config = replace(engine.generation, beam=3, n_best=2, max_tokens=20)
     batch = BatchRetrieval([retrieval] * len(sources))
     with mock.patch.object(compiled, "library", return_value=None if plain else library()):
-        found = beam_search(engine, sources, config, batch)
+        found = search(engine, sources, config, batch)
     assert isinstance(batch.way, PlainSteps if plain else CompiledSteps)
     return [(each.tokens, each.score) for every in found for each in every]
 
@@ -149,21 +149,6 @@ def test_beams_are_those_of_pytorch(
     fast, slow = (beams(tiny, retrieval, plain) for plain in (False, True))
     assert [tokens for tokens, _ in fast] == [tokens for tokens, _ in slow]
     assert [score for _, score in fast] == pytest.approx([score for _, score in slow], abs=1e-3)
-
-
-def test_batches_of_different_combiners_do_not_share_places(stores: list[OpenStore]) -> None:
-    store, config = stores[0], RetrievalConfig(8, 0.5, 6.0, segments=3)
-    one, other = (random_combiner(store.datastore, "robust-fading", 8, seed, 3) for seed in (1, 2))
-    first, again, second, plain = (
-        BatchRetrieval([Retrieval(store, config, combiner=each)], batch.statistics)
-        for batch in [BatchRetrieval([])]
-        for each in (one, one, other, None)
-    )
-    steps = first.in_turn()
-    assert steps is not None
-    assert steps.same_as(again.in_turn())
-    assert not steps.same_as(second.in_turn())
-    assert not steps.same_as(plain.in_turn())
 
 
 @pytest.mark.parametrize("method", [META_K, KERNEL])

@@ -21,7 +21,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
+from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
@@ -180,7 +180,7 @@ def test_sentences_with_the_same_entries_share_their_keys(store: Datastore) -> N
 def decoded(engine: TransformerEngine, retrieval: Retrieval, texts: list[str]) -> list[tuple[tuple[int, ...], float]]:
     sources = engine.tokenizer.encode_sources(texts)
     config = replace(engine.generation, beam=3, max_tokens=10)
-    found = beam_search(engine, sources, config, BatchRetrieval([retrieval] * len(sources)))
+    found = search(engine, sources, config, BatchRetrieval([retrieval] * len(sources)))
     return [(each[0].tokens, each[0].score) for each in found]
 
 

@@ -22,7 +22,7 @@ from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore, matching
-from knnmt.decoding.beam import beam_search
+from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.base import Found
 from knnmt.index.exact import ExactIndex
@@ -468,12 +468,12 @@ def test_a_translation_does_not_depend_on_its_batch(tiny: TransformerEngine, tmp
     of_sentences = [retrievals[n % 3] for n in range(9)]
     decoding = DecodingConfig(beam=3, max_tokens=20)
 
-    together = beam_search(tiny, sources, decoding, BatchRetrieval(of_sentences))
-    base = beam_search(tiny, sources, decoding)
+    together = search(tiny, sources, decoding, BatchRetrieval(of_sentences))
+    base = search(tiny, sources, decoding)
     nothing = Retrieval(stores[0], replace(config, interpolation_weight=0.0))
-    assert beam_search(tiny, sources, decoding, BatchRetrieval([nothing] * 9)) == base
+    assert search(tiny, sources, decoding, BatchRetrieval([nothing] * 9)) == base
     for n, (source, retrieval) in enumerate(zip(sources, of_sentences, strict=True)):
-        (alone,) = beam_search(tiny, [source], decoding, BatchRetrieval([retrieval]))
+        (alone,) = search(tiny, [source], decoding, BatchRetrieval([retrieval]))
         assert alone[0].tokens == together[n][0].tokens
         assert alone[0].score == pytest.approx(together[n][0].score, abs=1e-4)
         assert retrieval is not None or together[n][0].tokens == base[n][0].tokens

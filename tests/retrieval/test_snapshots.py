@@ -17,9 +17,8 @@ from index_stores import faiss_or_skip
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.beam import beam_search
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.recorded import recorded_search
+from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.saved import build_index
@@ -27,6 +26,7 @@ from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.evidence import evidence_of
+from loops import recorded_search, reference_search
 
 PLAIN = RetrievalConfig(k=6, interpolation_weight=0.7, temperature=4.0)
 CONFIGS = {
@@ -75,7 +75,10 @@ def decoded(
 @pytest.mark.parametrize("change", [grow, shrink])
 @pytest.mark.parametrize(
     ("how", "loop", "record"),
-    [*((how, beam_search, record) for how in CONFIGS for record in (False, True)), ("plain", recorded_search, False)],
+    [
+        *((how, reference_search, record) for how in CONFIGS for record in (False, True)),
+        ("plain", recorded_search, False),
+    ],
 )
 def test_a_batch_goes_on_with_the_store_that_it_began_with(
     opened: OpenStore,
@@ -112,7 +115,7 @@ def test_evidence_names_the_sentences_that_were_found(opened: OpenStore, tiny: T
 
     def evidence(change: Callable[[Datastore, TransformerEngine], None] | None) -> list[list[Any]]:
         batch = BatchRetrieval([Retrieval(opened, PLAIN)] * len(TEXTS), record=True)
-        found = beam_search(tiny, tiny.tokenizer.encode_sources(TEXTS), config, batch)
+        found = search(tiny, tiny.tokenizer.encode_sources(TEXTS), config, batch)
         if change is not None:
             change(Datastore.open(opened.datastore.path), tiny)
             opened.refresh()

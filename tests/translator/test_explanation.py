@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +11,13 @@ from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
-from rich.console import Console
 
 from family_checkpoints import make_family, write_tokenizer
-from german import german_memory
-from knnmt import Explanation, SegmentPair, Translator, explain, explanation_page
+from knnmt import Explanation, SegmentPair, Translator, explain
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from knnmt.native import library
 from knnmt.translator.explanation import Word, differences, marked, passages_of, words_of
-from knnmt.translator.terminal import print_explanation
 
 TEXTS = ["Satz 3 ja ja", "Satz 12. anders!", "", "Satz 100 ja. Satz 7."]
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -195,29 +190,3 @@ def test_marked_text_keeps_its_marks_and_what_is_near(text: str, cuts: list[int]
     if most >= len(text):
         assert plain == text
     assert len(plain) <= max(most, places[-1] - places[0]) + len("…  …")
-
-
-@pytest.mark.skipif(library() is None, reason="nothing is compiled here")
-def test_words_that_came_in_one_go_are_named(engine: TransformerEngine, tmp_path: Path) -> None:
-    memory = german_memory(12)
-    store = Datastore.build(tmp_path / "s", memory, engine)
-    translator = Translator(device="cpu", datastore=store, search="segments")
-    texts = [memory[3].source, memory[5].source]
-    greedy = list(explain(translator, texts, beam=1))
-    drafts = translator.translate(texts, beam=1, batch_size=1)
-    for found, other in zip(greedy, drafts, strict=True):
-        assert [token.drafted for token in found.translation.tokens] == [token.drafted for token in other.tokens]
-        strides = found.strides()
-        assert "".join(strides) == found.translation.text
-        tokens = found.translation.tokens
-        assert not tokens[0].drafted
-        assert 1 < len(strides) <= sum(not token.drafted for token in tokens) < len(tokens)
-        page = explanation_page([found])
-        assert page.count('class="stride"') == len(strides)
-        assert "<dt>In one go</dt>" in page
-        shown = StringIO()
-        print_explanation(found, Console(file=shown, width=400))
-        assert " | ".join(piece.strip() for piece in strides) in shown.getvalue()
-    for found in explain(translator, texts):
-        assert found.strides() == []
-        assert "In one go" not in explanation_page([found])

@@ -23,7 +23,6 @@ from knnmt.engine.fixed_state import RecordingEngine
 _USES_BEFORE_RECORDING = 2  # by then everything is loaded that a recording must not load
 _MAX_RECORDINGS = 512
 _SOURCE_STEP = 128  # arenas grow by this many source positions, so that they seldom have to grow
-MAX_TURNS = 8  # tokens of a sentence that a step computes together if tokens are drafted
 _recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
 
@@ -72,31 +71,19 @@ class Arena:
     """Memory for decoding one batch after another, with the steps that were recorded over it.
 
     sources: token ids of the sources, each after the number of real ones, at the beginning
-    admitted: (sentences, 4 + MAX_TURNS - 1), sentences that take the places of others: their places, 1 for blanks, the
-        span of their own entries, and their first draft
     tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
-    generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), if tokens are drafted: how many
-        tokens there are, 1 if a sentence is done, and the tokens that may come next
-    chosen: (sentences, numbers), the result of a step, for the host: see `knnmt.decoding.recorded` and
-        `recorded_turns`
+    chosen: (sentences, 7 * width), the result of a step, for the host: see `knnmt.decoding.graphs`
     on_host: (2, sentences, numbers), the results of the last two steps; the device can write it
-    parity: (sentences,), which of the two is next, if the device writes it
     """
 
     def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
         self.memory = engine.fixed_memory(sentences, width, capacity, source)
         self.sources = FromHost((sentences * (1 + source),), engine.device)
-        self.admitted = FromHost((sentences, 4 + MAX_TURNS - 1), engine.device)
         self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
         self.scores = torch.zeros((sentences, width), device=engine.device)
-        self.generated = torch.zeros(sentences, dtype=torch.long, device=engine.device)
-        self.ended = torch.zeros(sentences, dtype=torch.int32, device=engine.device)
-        self.draft = torch.zeros((sentences, MAX_TURNS - 1), dtype=torch.long, device=engine.device)
-        numbers = max(7 * width, 3 + 2 * MAX_TURNS)
-        self.chosen = torch.zeros((sentences, numbers), dtype=torch.int32, device=engine.device)
+        self.chosen = torch.zeros((sentences, 7 * width), dtype=torch.int32, device=engine.device)
         self.cuda = engine.device.type == "cuda"
         self.on_host = torch.empty((2, *self.chosen.shape), dtype=torch.int32, pin_memory=self.cuda)
-        self.parity = torch.zeros(sentences, dtype=torch.int32, device=engine.device)
         self._arrived = [torch.cuda.Event() if self.cuda else None for _ in range(2)]  # type: ignore[no-untyped-call]
         self._kept: dict[Hashable, Any] = {}
         self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
@@ -130,7 +117,7 @@ class Arena:
     def keep(self, rows: Tensor, source: int, used: int) -> None:
         """Sentence i continues as rows[i]."""
         self.memory.keep(rows, source, used)
-        for each in (self.tokens, self.scores, self.generated, self.ended, self.draft):
+        for each in (self.tokens, self.scores):
             each[: len(rows)] = each[rows]
 
     def send(self, sentences: int, step: int, written: bool = False) -> Sent:
@@ -145,18 +132,28 @@ class Arena:
             arrived.record(self.stream)
         return Sent(place, arrived)
 
+    def wait_for_others(self) -> None:
+        """Later work of `on_stream` comes after the work of the present stream so far."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+
+    def wait_in_others(self) -> None:
+        """Later work of the present stream comes after the work of `on_stream` so far."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
     @contextmanager
     def on_stream(self) -> Iterator[None]:
-        """All work within goes to the arena's own stream, after earlier work."""
+        """Work within goes to the arena's own stream. After an error, nobody uses its memory before it is finished."""
         if self.stream is None:
             yield
             return
-        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         try:
             with torch.cuda.stream(self.stream):
                 yield
-        finally:  # after an error the arena is dropped, and others could get its memory while it is still in use
-            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+        except BaseException:
+            self.wait_in_others()
+            raise
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -265,12 +262,3 @@ def give_back(engine: RecordingEngine, arena: Arena) -> None:
     """Keep an arena with the weights for the next batch. Not after an error: its recordings may be incomplete then."""
     with _lock:
         engine.kept(Arenas).free.append(arena)
-
-
-@contextmanager
-def arena_for(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Arena]:
-    """A borrowed arena, on whose stream all work within runs."""
-    arena = borrow(engine, sentences, width, capacity, source)
-    with arena.on_stream():
-        yield arena
-    give_back(engine, arena)

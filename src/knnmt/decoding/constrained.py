@@ -10,24 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.decoding.batch import Batch
-from knnmt.decoding.beam import Finished
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import NEVER, Finished, Hypothesis
+from knnmt.decoding.reference import Chosen, ReferenceBackend
 from knnmt.decoding.requirements import Fulfilment, Requirements
-from knnmt.engine.base import Engine, State
-from knnmt.engine.batching import with_gaps_filled
+from knnmt.decoding.search import decode
+from knnmt.engine.base import Engine
 from knnmt.retrieval.retriever import BatchRetrieval
 
-_COMPACT_EVERY = 16
-_NEVER = float("-inf")
+_HOPELESS = -1e30  # followed only until enough hypotheses have ended
 _MAX_MORE_HYPOTHESES = 16  # hypotheses beyond the beam: two for each requirement, at most this many
 _PATIENCE = 4  # tokens
 _SLACK = 16  # tokens of a translation beyond twice those of its source and all that is required
@@ -42,82 +40,131 @@ class _Candidate:
 
 
 def constrained_search(
-    engine: Engine[State],
+    engine: Engine[Any],
     sources: Sequence[Sequence[int]],
     required: Sequence[Requirements],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
 ) -> list[list[Hypothesis]]:
     """Hypotheses with all that each source requires, at most `config.n_best`, best first; there may be none."""
-    # A sentence has at most as many tokens and hypotheses as it would have alone; the rest of its rows is impossible.
+    # A sentence has at most as many tokens as it would have alone, and stops as soon as there are enough hypotheses.
     configs = [
         replace(
             config,
             max_tokens=min(config.max_tokens, _longest(source, one)),
             length_penalty=one.length_penalty * config.length_penalty,
+            early_stopping=False,
         )
         for source, one in zip(sources, required, strict=True)
     ]
-    widths = [config.beam + min(2 * one.total, _MAX_MORE_HYPOTHESES) for one in required]
-    config, width = replace(config, max_tokens=max(each.max_tokens for each in configs)), max(widths)
-    batch = Batch(engine, sources, config, retrieval)
-    finished = [Finished(each) for each in configs]
-    rows = [_Rows(one, [one.begin()]) for one in required]  # of each sentence in the batch
-    only = torch.from_numpy(np.stack([one.only for one in required])).to(engine.device)
-    joins = torch.from_numpy(required[0].words.joins).to(engine.device)
-    end = engine.special_tokens.end
-
+    finished = [Finished(each, config.n_best) for each in configs]
+    longest = replace(config, max_tokens=max(each.max_tokens for each in configs))
     with torch.inference_mode():
-        for length in range(1, config.max_tokens + 1):
-            scores, log_probabilities = batch.step()
-            with timing.stage("constrained"):
-                if config.forced_last_token is not None:
-                    last = [i for i, source in enumerate(batch.sources) if length == configs[source].max_tokens]
-                    log_probabilities[last] = _NEVER
-                    log_probabilities[last, :, config.forced_last_token] = 0.0
-                advancing = _restrict(log_probabilities, scores, rows, only, joins, end)
-                likeliest = _likeliest(scores, log_probabilities, config.beam + 1)
-                going: list[list[_Candidate]] = []
-                for i, each in enumerate(rows):
-                    candidates = each.candidates([*likeliest[i], *advancing[i]])
-                    ended = [candidate for candidate in candidates if candidate.token == end][: config.beam]
-                    others = [candidate for candidate in candidates if candidate.token != end]
-                    going.append(each.shared(others, widths[batch.sources[i]]))
-                    for hypothesis in _ended(batch, i, ended):
-                        finished[batch.sources[i]].add(hypothesis)
-                running = [
-                    i
-                    for i, source in enumerate(batch.sources)
-                    if going[i]
-                    and length < configs[source].max_tokens
-                    and not _closed(
-                        finished[source], going[i], required[source], length, len(sources[source]), configs[source]
-                    )
-                ]
-                if not running:
-                    break
-                for each, candidates in zip(rows, going, strict=True):
-                    each.follow(candidates, width)
-                batch.follow(*_filled(going, width, end, engine.device))
-                kept = with_gaps_filled(running)
-                batch.keep(running)
-                rows, only = [rows[i] for i in kept], only[kept]
-                if length % _COMPACT_EVERY == 0:
-                    batch.state.compact()
-    return [each.hypotheses[: config.n_best] for each in finished]
+        choose = _WithRequirements(engine, sources, required, configs)
+        decode(ReferenceBackend(engine, sources, longest, retrieval, choose), finished)
+    return [each.best for each in finished]
+
+
+class _WithRequirements:
+    """Continuations that keep to requirements; see `knnmt.decoding.reference.Choose`.
+
+    Sentences have different numbers of hypotheses; the rest of a sentence's rows is impossible.
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Any],
+        sources: Sequence[Sequence[int]],
+        required: Sequence[Requirements],
+        configs: Sequence[DecodingConfig],
+    ) -> None:
+        self._end, self._device = engine.special_tokens.end, engine.device
+        self._beam, self._forced_last = configs[0].beam, configs[0].forced_last_token
+        self._sentences = [
+            _Rows(one, [one.begin()], config, len(source))
+            for one, config, source in zip(required, configs, sources, strict=True)
+        ]
+        self._width = max(each.width for each in self._sentences)
+        self._only = torch.from_numpy(np.stack([one.only for one in required])).to(engine.device)
+        self._joins = torch.from_numpy(required[0].words.joins).to(engine.device)
+
+    def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
+        if self._forced_last is not None:
+            last = [i for i, each in enumerate(self._sentences) if length == each.config.max_tokens]
+            log_probabilities[last] = NEVER
+            log_probabilities[last, :, self._forced_last] = 0.0
+        advancing = _restrict(log_probabilities, scores, self._sentences, self._only, self._joins, self._end)
+        likeliest = _likeliest(scores, log_probabilities, self._beam + 1)
+        ended: list[tuple[int, int, int, float]] = []
+        going: list[list[_Candidate]] = []
+        leaders = []
+        for i, each in enumerate(self._sentences):
+            candidates = each.candidates([*likeliest[i], *advancing[i]])
+            ends = [candidate for candidate in candidates if candidate.token == self._end][: self._beam]
+            others = each.shared([candidate for candidate in candidates if candidate.token != self._end], each.width)
+            ended += [(i, candidate.parent, candidate.token, candidate.score) for candidate in ends]
+            going.append(others)
+            leaders.append(each.leader(others, length))
+            each.follow(others, self._width)
+        return Chosen(self._of_ended(ended), self._filled(going), leaders)
+
+    def keep(self, places: Sequence[int]) -> None:
+        """The new sentence i is the old places[i]."""
+        self._sentences, self._only = [self._sentences[place] for place in places], self._only[places]
+
+    def _of_ended(self, ended: Sequence[tuple[int, int, int, float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        numbers = torch.tensor([each[:3] for each in ended], dtype=torch.long, device=self._device).view(-1, 3)
+        scores = torch.tensor([each[3] for each in ended], dtype=torch.float32, device=self._device)
+        return numbers[:, 0], numbers[:, 1], numbers[:, 2], scores
+
+    def _filled(self, going: Sequence[Sequence[_Candidate]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Parents, tokens and scores, (sentences, width) each."""
+        gap = (0, self._end, NEVER)
+        rows = [
+            [*((each.parent, each.token, each.score) for each in chosen), *[gap] * (self._width - len(chosen))]
+            for chosen in going
+        ]
+        parents, tokens, scores = ([[each[part] for each in row] for row in rows] for part in range(3))
+        return (
+            torch.tensor(parents, device=self._device),
+            torch.tensor(tokens, device=self._device),
+            torch.tensor(scores, dtype=torch.float32, device=self._device),
+        )
 
 
 class _Rows:
-    """The hypotheses of one sentence, and the progress of each."""
+    """The hypotheses of one sentence, and the progress of each.
 
-    def __init__(self, required: Requirements, progress: list[Fulfilment]) -> None:
-        self.required, self.progress = required, progress
+    width: at most so many
+    """
+
+    def __init__(
+        self,
+        required: Requirements,
+        progress: list[Fulfilment],
+        config: DecodingConfig,
+        source: int,
+    ) -> None:
+        self.required, self.progress, self.config = required, progress, config
+        self.width = config.beam + min(2 * required.total, _MAX_MORE_HYPOTHESES)
+        self._late = source + source // 4 + _PATIENCE
+
+    def leader(self, going: Sequence[_Candidate], length: int) -> float:
+        """The best score of those that may still become better than finished ones.
+
+        A hypothesis that lacks something is likelier than all complete ones, and would be followed for ever: it counts
+        only up to the usual length of a translation.
+        """
+        if not going or length >= self.config.max_tokens:
+            return NEVER
+        hopeful = (each.score for each in going if length <= self._late or self.required.is_met(each.progress))
+        return max(hopeful, default=_HOPELESS)
 
     def candidates(self, continuations: Iterable[tuple[float, int, int]]) -> list[_Candidate]:
         """The allowed ones of some continuations (score, row, token), best first, without duplicates."""
         found: dict[tuple[int, int], _Candidate] = {}
         for score, parent, token in continuations:
-            if score == _NEVER or score != score or (parent, token) in found:
+            if score == NEVER or score != score or (parent, token) in found:
                 continue
             after = self.required.after(self.progress[parent], token)
             if after is not None:
@@ -169,7 +216,7 @@ def _restrict(
     ]
     at = torch.tensor(places, dtype=torch.long, device=scores.device).view(-1, 3).unbind(1)
     values = log_probabilities[at]
-    log_probabilities.masked_fill_(only[:, None], _NEVER)
+    log_probabilities.masked_fill_(only[:, None], NEVER)
     every = [(i, row, each.required, p) for i, each in enumerate(sentences) for row, p in enumerate(each.progress)]
     for mask, asked in (
         (joins, [(i, row) for i, row, required, p in every if required.must_not_join(p)]),
@@ -177,11 +224,11 @@ def _restrict(
     ):
         if asked:
             here = torch.tensor(asked, device=scores.device).unbind(1)
-            log_probabilities[here] = _NEVER if mask is None else log_probabilities[here].masked_fill(mask, _NEVER)
+            log_probabilities[here] = NEVER if mask is None else log_probabilities[here].masked_fill(mask, NEVER)
     unmet = [(i, row) for i, row, required, p in every if not required.is_met(p)]
     if unmet:
         here = torch.tensor(unmet, device=scores.device).unbind(1)
-        log_probabilities[here[0], here[1], end] = _NEVER
+        log_probabilities[here[0], here[1], end] = NEVER
     log_probabilities[at] = values
     found: list[list[tuple[float, int, int]]] = [[] for _ in sentences]
     for (i, row, token), score in zip(places, (values + scores[at[0], at[1]]).tolist(), strict=True):
@@ -203,53 +250,6 @@ def _likeliest(scores: Tensor, log_probabilities: Tensor, count: int) -> list[li
         [(score, row, token) for row in range(width) for score, token in of_rows[sentence * width + row]]
         for sentence in range(sentences)
     ]
-
-
-def _ended(batch: Batch[State], sentence: int, chosen: Sequence[_Candidate]) -> list[Hypothesis]:
-    if not chosen:
-        return []
-    parents = torch.tensor([each.parent for each in chosen], device=batch.tokens.device)
-    tokens = torch.tensor([each.token for each in chosen], device=batch.tokens.device)
-    scores = torch.tensor([each.score for each in chosen], device=batch.tokens.device)
-    return batch.ended(torch.full_like(parents, sentence), parents, tokens, scores)
-
-
-def _filled(
-    going: Sequence[Sequence[_Candidate]], width: int, end: int, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Parents, tokens and scores, (sentences, width) each."""
-    gap = (0, end, _NEVER)
-    rows = [
-        [*((each.parent, each.token, each.score) for each in chosen), *[gap] * (width - len(chosen))]
-        for chosen in going
-    ]
-    parents, tokens, scores = ([[each[part] for each in row] for row in rows] for part in range(3))
-    return (
-        torch.tensor(parents, device=device),
-        torch.tensor(tokens, device=device),
-        torch.tensor(scores, dtype=torch.float32, device=device),
-    )
-
-
-def _closed(
-    finished: Finished,
-    going: Sequence[_Candidate],
-    required: Requirements,
-    length: int,
-    source: int,
-    config: DecodingConfig,
-) -> bool:
-    """Whether running hypotheses can be given up: enough are finished, and none can become better.
-
-    A hypothesis that still lacks something is likelier than all complete ones, and would be followed for ever: it
-    counts only up to the usual length of a translation.
-    """
-    if len(finished.hypotheses) < config.n_best:
-        return False
-    late = length > source + source // 4 + _PATIENCE
-    hopeful = [each.score for each in going if not late or required.is_met(each.progress)]
-    reachable: float = max(hopeful, default=_NEVER) / length**config.length_penalty
-    return reachable <= finished.hypotheses[config.n_best - 1].score
 
 
 def _longest(source: Sequence[int], required: Requirements) -> int:

@@ -15,6 +15,13 @@ def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) ->
 
     scores (sentences, width); log_probabilities (sentences, width, vocabulary)
     """
+    if scores.shape[1] == 1:  # the best token is that of the best log-probability, which a sum might round away
+        best, parents, tokens = _best(torch.zeros_like(scores), log_probabilities, count)
+        return best + scores, parents, tokens
+    return _best(scores, log_probabilities, count)
+
+
+def _best(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     native = library()
     if native is None or log_probabilities.device.type != "cpu" or log_probabilities.dtype != torch.float32:
         return in_pytorch(scores, log_probabilities, count)
@@ -26,22 +33,6 @@ def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) ->
         *(tensor.data_ptr() for tensor in tensors), sentences, width, vocabulary, count, torch.get_num_threads()
     )
     return best, places // vocabulary, places % vocabulary
-
-
-def best_tokens(log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """The best token of each row and its log-probability, (rows,) each; log_probabilities (rows, vocabulary).
-
-    If two are equal, the first counts.
-    """
-    native = library()
-    if native is None or log_probabilities.device.type != "cpu" or log_probabilities.dtype != torch.float32:
-        return log_probabilities.max(-1)
-    rows, vocabulary = log_probabilities.shape
-    log_probabilities = log_probabilities.contiguous()
-    scores, best, tokens = torch.zeros(rows), torch.empty(rows), torch.empty(rows, dtype=torch.long)
-    tensors = (scores, log_probabilities, best, tokens)
-    native.knnmt_best(*(each.data_ptr() for each in tensors), rows, 1, vocabulary, 1, torch.get_num_threads())
-    return best, tokens
 
 
 def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

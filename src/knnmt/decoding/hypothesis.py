@@ -1,9 +1,15 @@
-"""The results of a search."""
+"""The results of a search, while it runs and at its end."""
 
 from __future__ import annotations
 
+import math
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from knnmt.config import DecodingConfig
+
+NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,25 +20,70 @@ class Hypothesis:
     score: sum of log-probabilities over length ** length_penalty
     rows, base: if evidence is recorded, for each token the row of its step that it was chosen from, and the model's own
         log-probability of it
-    drafted: if tokens are drafted from the memory, whether each came in one pass with the token before it
     """
 
     tokens: tuple[int, ...]
     score: float
     rows: tuple[int, ...] = ()
     base: tuple[float, ...] = ()
-    drafted: tuple[bool, ...] = ()
 
     def scored(self, score: float) -> Hypothesis:
         """The same with another score. Far faster than `dataclasses.replace`, for several in every sentence."""
-        return Hypothesis(self.tokens, score, self.rows, self.base, self.drafted)
+        return Hypothesis(self.tokens, score, self.rows, self.base)
+
+
+class Finished:
+    """The best finished hypotheses of one sentence, at most `wanted` of them, best first.
+
+    wanted: how many are enough to stop, if no running one can beat the worst of them: `beam` of them as in
+        `transformers`, unless told otherwise
+    """
+
+    def __init__(self, config: DecodingConfig, wanted: int | None = None) -> None:
+        self._config = config
+        self._wanted = wanted or config.beam
+        self.hypotheses: list[Hypothesis] = []
+
+    @property
+    def best(self) -> list[Hypothesis]:
+        """As many as the search was asked for, best first."""
+        return self.hypotheses[: self._config.n_best]
+
+    @property
+    def least(self) -> float:
+        """The score that running hypotheses must be able to beat. Infinite if they need not go on whatever comes."""
+        if len(self.hypotheses) < self._wanted:
+            return NEVER
+        return math.inf if self._config.early_stopping is True else self.hypotheses[-1].score
+
+    def add(self, ended: Hypothesis) -> None:
+        """ended: with the sum of its log-probabilities as score"""
+        if not math.isfinite(ended.score):  # made of forbidden tokens only, if nothing else was left
+            return
+        score = ended.score / len(ended.tokens) ** self._config.length_penalty
+        if len(self.hypotheses) == self._wanted and score <= self.hypotheses[-1].score:
+            return
+        insort(self.hypotheses, ended.scored(score), key=lambda hypothesis: -hypothesis.score)
+        del self.hypotheses[self._wanted :]
+
+    def closed(self, leader: float, length: int) -> bool:
+        """Whether the running hypotheses, of `length` tokens, can be given up. leader: the best score among them"""
+        config = self._config
+        if leader == NEVER or length >= config.max_tokens:  # whatever follows an impossible token is impossible
+            return True
+        return bool(leader / (hoped_length(config) or length) ** config.length_penalty <= self.least)
+
+
+def hoped_length(config: DecodingConfig) -> int:
+    """The length of which a running hypothesis may hope for the score; 0 for its own."""
+    return config.max_tokens if config.early_stopping == "never" and config.length_penalty > 0 else 0
 
 
 Found = Callable[[int, list[Hypothesis]], None]
 """Is called with the number of a sentence and its hypotheses when it is done, while others are still decoded."""
 
 Growing = Callable[[Callable[[], dict[int, list[int]]]], None]
-"""Is called from time to time during decoding, with a function that returns the best tokens of each sentence so far."""
+"""Is called after every step, with a function that returns the best tokens of each sentence so far."""
 
 
 def unheard(_sentence: int, _hypotheses: list[Hypothesis]) -> None:

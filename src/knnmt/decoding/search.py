@@ -1,28 +1,56 @@
-"""The entry to decoding: it chooses the loop that fits the device and the request."""
+"""Beam search with the results of `transformers`' own: same candidates, same length penalty, same stopping.
+
+There is one loop, `decode`, and three backends that make its steps:
+
+    reference   PyTorch: every engine, device, retrieval and constraint (`reference`)
+    compiled    a CPU: steps in compiled code, with the model alone or segments of each sentence (`compiled`)
+    graphs      a GPU: steps of fixed shape, recorded as CUDA graphs (`graphs`)
+
+`backend_for` chooses. Greedy search is a beam of 1 that stops at the first hypothesis that ends. A sentence is done
+when `beam` hypotheses are finished and no running one can still beat the worst of them, or when no continuation is
+possible. A sentence that is impossible from the start has no hypothesis.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple
+
+import torch
 
 from knnmt.config import DecodingConfig
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.drafted import DraftedSearch, drafted_search
-from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.hypothesis import Begun, Found, Growing, Hypothesis, unheard, unnoticed
-from knnmt.decoding.recorded import recorded_search
-from knnmt.decoding.recorded_drafts import RecordedDrafting, recorded_drafts
+from knnmt.decoding.backend import Backend
+from knnmt.decoding.compiled import CompiledBackend, why_not_compiled
+from knnmt.decoding.graphs import GraphBackend, why_not_recorded
+from knnmt.decoding.hypothesis import Begun, Finished, Found, Growing, Hypothesis, unheard, unnoticed
+from knnmt.decoding.reference import ReferenceBackend
 from knnmt.engine.base import Engine
-from knnmt.engine.fixed_state import RecordingEngine
-from knnmt.engine.state import EngineInTurn
-from knnmt.retrieval.compiled import CompiledSteps
-from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.retriever import BatchRetrieval
 
-# The largest batch with drafts, as far as they were measured to pay: more rows keep a device busy without them.
-MAX_DRAFTED = {"cpu": 8, "cuda": 64}
+MakeBackend = Callable[[Engine[Any], Sequence[Sequence[int]], DecodingConfig, BatchRetrieval | None], Backend]
+
+
+class Choice(NamedTuple):
+    """The backend for a batch, and why the faster ones do not serve it."""
+
+    make: MakeBackend
+    why: tuple[str, ...]
+
+
+def backend_for(engine: Engine[Any], config: DecodingConfig, retrieval: BatchRetrieval | None) -> Choice:
+    """The fastest backend that can make the steps."""
+    why: tuple[str, ...] = ()
+    for make, reason in (
+        (GraphBackend, why_not_recorded(engine, config, retrieval)),
+        (CompiledBackend, why_not_compiled(engine, retrieval)),
+    ):
+        if reason is None:
+            return Choice(make, why)
+        why += (reason,)
+    return Choice(ReferenceBackend, why)
 
 
 def search(
@@ -33,47 +61,44 @@ def search(
     found: Found = unheard,
     growing: Growing | None = None,
     begun: Begun = unnoticed,
+    make: MakeBackend | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `config.n_best` best hypotheses for each source, best first; greedy search for a beam of 1.
+    """The `config.n_best` best hypotheses for each source, best first.
 
-    found: is called for sentences that are done before others; perhaps not for all
-    growing: is called with the progress of the others, if steps are not recorded on a GPU
-    begun: is called once if steps are recorded, when the device has work to do
+    found: is called for each sentence when it is done
+    growing: is called with the progress of the others after every step
+    begun: is called once if steps are recorded on a GPU, when it has work to do
+    make: makes the backend; that of `backend_for` without it
     """
-    drafts = _drafts(engine, sources, config, retrieval)
-    if retrieval is not None and isinstance(drafts, RecordedRetrieval):
-        assert isinstance(engine, RecordingEngine)  # noqa: S101 - since there is such a retrieval
-        return recorded_drafts(engine, sources, config, retrieval, drafts, found, begun)
-    # Steps of fixed shape can be replayed on a GPU, unless something looks back at the text or chooses rows to search.
-    if _is_fixed(engine, config) and (retrieval is None or retrieval.recorded() is not None):
-        return recorded_search(engine, sources, config, retrieval, found, begun)
-    if config.beam > 1:
-        return beam_search(engine, sources, config, retrieval, found, growing)
-    if retrieval is not None and isinstance(drafts, CompiledSteps):
-        assert isinstance(engine, EngineInTurn)  # noqa: S101 - as above
-        return drafted_search(engine, sources, config, retrieval, drafts, found, growing)
-    return greedy_search(engine, sources, config, retrieval, found, growing)
+    if config.beam == 1:
+        config = replace(config, early_stopping=True)
+    make = make or backend_for(engine, config, retrieval).make
+    finished = [Finished(config) for _ in sources]
+    with torch.inference_mode():
+        make = partial(GraphBackend, begun=begun) if make is GraphBackend else make
+        decode(make(engine, sources, config, retrieval), finished, found, growing)
+    return [each.best for each in finished]
 
 
-def _is_fixed(engine: Engine[Any], config: DecodingConfig) -> TypeGuard[RecordingEngine]:
-    """Whether steps have a fixed shape if retrieval allows it."""
-    return engine.device.type == "cuda" and not config.suppressed_sequences and isinstance(engine, RecordingEngine)
-
-
-def _drafts(
-    engine: Engine[Any],
-    sources: Sequence[Sequence[int]],
-    config: DecodingConfig,
-    retrieval: BatchRetrieval | None,
-) -> RecordedRetrieval | CompiledSteps | None:
-    """The retrieval of a batch whose tokens are drafted: recorded on a GPU, compiled on a CPU. None if they are not."""
-    few = len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
-    if retrieval is None or config.beam > 1 or not few:
-        return None
-    if _is_fixed(engine, config):
-        recorded = retrieval.recorded()
-        return recorded if recorded is not None and recorded.by_segment else None
-    return retrieval.in_turn() if isinstance(engine, EngineInTurn) and engine.takes_turns else None
+def decode(
+    backend: Backend, finished: Sequence[Finished], found: Found = unheard, growing: Growing | None = None
+) -> None:
+    """Make steps until all sentences are done."""
+    while backend.sentences:
+        least = [finished[number].least for number in backend.sentences]
+        for number, hypothesis in backend.advance(least, growing is not None):
+            finished[number].add(hypothesis)
+        open_ = []
+        running = zip(backend.sentences, backend.leaders, backend.lengths, strict=True)
+        for place, (number, leader, length) in enumerate(running):
+            if finished[number].closed(leader, length):
+                found(number, finished[number].best)
+            else:
+                open_.append(place)
+        if len(open_) < len(backend.sentences):
+            backend.keep(open_)
+        if open_ and growing is not None:
+            growing(backend.leading)
 
 
 def search_each(
@@ -81,35 +106,10 @@ def search_each(
     batches: Iterable[tuple[Sequence[Sequence[int]], BatchRetrieval | None]],
     config: DecodingConfig,
 ) -> Iterator[list[list[Hypothesis]]]:
-    """The same for one batch after another.
-
-    With drafts, sentences of the next batch take the places of those that are done. While a GPU decodes a batch, the
-    segments of the next are chosen.
-    """
+    """The same for one batch after another. While a GPU decodes a batch, the segments of the next are chosen."""
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
         earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
-        drafting: RecordedDrafting | DraftedSearch | None = None
         for sources, retrieval in batches:
-            drafts = _drafts(engine, sources, config, retrieval)
-            if drafting is not None and not (drafts is not None and drafting.takes(sources, drafts)):
-                yield from drafting.finish()
-                drafting = None
-            if retrieval is not None and drafts is not None:
-                if earlier is not None:
-                    yield earlier(unnoticed)
-                    earlier = None
-                if isinstance(drafts, RecordedRetrieval):
-                    assert isinstance(engine, RecordingEngine)  # noqa: S101 - since there is such a retrieval
-                    drafting = drafting or RecordedDrafting(engine, config, drafts)
-                    assert isinstance(drafting, RecordedDrafting)  # noqa: S101 - it has taken the batch
-                    drafting.add(sources, retrieval, beside.submit(retrieval.choose, sources))
-                else:
-                    assert isinstance(engine, EngineInTurn)  # noqa: S101 - as above
-                    drafting = drafting or DraftedSearch(engine, config)
-                    assert isinstance(drafting, DraftedSearch)  # noqa: S101 - as above
-                    drafting.add(sources, retrieval, drafts)
-                yield from drafting.advance()
-                continue
             chosen = None
             if engine.device.type == "cuda" and retrieval is not None and retrieval.chooses:
                 chosen = _SegmentsAhead(beside, partial(retrieval.choose, sources))
@@ -118,8 +118,6 @@ def search_each(
             earlier = partial(_search_once, chosen, engine, sources, config, retrieval)
         if earlier is not None:
             yield earlier(unnoticed)
-        if drafting is not None:
-            yield from drafting.finish()
 
 
 class _SegmentsAhead:

@@ -52,9 +52,7 @@ class FetchedSnapshot(Snapshot):
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:  # noqa: ARG002
         """The choice for these sources among all shards. Other sources were not requested."""
         found = [self.chosen[tuple(source)] for source in sources]
-        return ChosenEntries(
-            [entries for entries, _ in found], [coverage for _, coverage in found], [[] for _ in found]
-        )
+        return ChosenEntries([entries for entries, _ in found], [coverage for _, coverage in found])
 
 
 @dataclass(frozen=True, slots=True)

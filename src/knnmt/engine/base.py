@@ -41,10 +41,6 @@ class DecoderState(Protocol):
     @property
     def width(self) -> int: ...
 
-    @property
-    def lengths(self) -> Tensor:
-        """(sentences, width): the number of tokens that each row has consumed."""
-
     def widen(self, width: int) -> None:
         """Give every sentence `width` rows, each a continuation of its single row."""
 
@@ -53,9 +49,6 @@ class DecoderState(Protocol):
 
     def keep(self, sentences: Sequence[int]) -> None:
         """The new sentence i is the old sentences[i]; all others leave the batch."""
-
-    def cut_back(self, lengths: Tensor) -> None:
-        """lengths (sentences, width): keep the first `lengths` tokens of each row and forget the rest."""
 
     def compact(self) -> None:
         """Free the memory that no row can see any more. This changes no result; it may wait for the device."""

@@ -68,22 +68,6 @@ class FixedMemory:
         self.visible[:sentences, :, : self.width] = self.own
         self.newest.copy_(self._first)
 
-    def stage(self, cross: Sequence[Tensor], mask: Tensor) -> None:
-        """Load the sources of sentences that wait in the second half, until `admit`; as in `begin`."""
-        sentences, source = mask.shape
-        waiting = slice(self.sentences // 2, self.sentences // 2 + sentences)
-        for mine, new in zip(self.cross, cross, strict=True):
-            mine[waiting, :source] = new
-        self.cross_mask[waiting] = float("-inf")  # a step may look at more positions, for other sentences
-        self.cross_mask[waiting, :source] = mask
-
-    def admit(self, places: Tensor, source: int) -> None:
-        """Waiting sentence i, of at most `source` positions, becomes sentence places[i]."""
-        half = self.sentences // 2
-        of_source = self._cross[:, :, :source]
-        of_source[:, :half].index_copy_(1, places, of_source[:, half : half + len(places)])
-        self.cross_mask[:half].index_copy_(0, places, self.cross_mask[half : half + len(places)])
-
     def advance(self, visible: Tensor) -> None:
         """Make room for the tokens of the next step; visible: the part of `visible` that it sees."""
         self.newest += self._advance
@@ -153,37 +137,6 @@ class FixedState:
         self._memory.advance(self.visible)
 
 
-class TurnState:
-    """The view of a `FixedMemory` for steps with several tokens per sentence. Each sentence has one row.
-
-    Slot i holds the token at position i. The next token at a position therefore overwrites a rejected one.
-
-    generated: (sentences,), the number of accepted tokens of each sentence, at a fixed address
-    up_to: (extent, extent), 0 up to the diagonal and -inf beyond it: what the token at a position sees
-    longest: the number of positions of the model; tokens beyond them must not be accepted
-    """
-
-    def __init__(self, memory: FixedMemory, up_to: Tensor, source: int, generated: Tensor, longest: int) -> None:
-        self.sentences = sentences = len(generated)
-        self.slots = memory.slots[:, :sentences, : len(up_to)]
-        self.cross = [cross[:sentences, :source] for cross in memory.cross]
-        self.cross_mask = memory.cross_mask[:sentences, None, None, :source]
-        self._up_to, self._generated, self._longest = up_to, generated, longest
-        self._sentences = torch.arange(sentences, device=generated.device)[:, None]
-        self._ahead = torch.arange(len(up_to), device=generated.device)
-
-    def admit(self, m: int) -> Admitted:
-        """Make room for m new tokens per sentence, and return what they see."""
-        positions = self._generated[:, None] + self._ahead[:m]
-        shown = positions[:, None].clamp(max=self._longest - 1)
-        return Admitted(shown, self._up_to[positions][:, None], (self._sentences, positions), positions)
-
-
-def seen_up_to(extent: int, like: Tensor) -> Tensor:
-    """(extent, extent), 0 up to the diagonal and -inf beyond it."""
-    return like.new_full((extent, extent), float("-inf")).triu_(1)
-
-
 @runtime_checkable
 class RecordingEngine(Protocol):
     """The interface of an engine whose steps can be recorded. `base.Engine` describes the members of the same names.
@@ -218,8 +171,8 @@ class RecordingEngine(Protocol):
     def source_attention(self, states: Tensor) -> list[Tensor]:
         """Each layer's keys and values of the source, (sentences, source, 2, heads, head_dim), from encoder states."""
 
-    def step(self, state: FixedState | TurnState, tokens: Tensor, /) -> Tensor:
-        """tokens (sentences, width, m) -> representations (sentences, width, m, dim); m is 1 for a `FixedState`."""
+    def step(self, state: FixedState, tokens: Tensor, /) -> Tensor:
+        """tokens (sentences, width, m) -> representations (sentences, width, m, dim); m is 1."""
 
     def scores(self, representations: Tensor, /) -> Tensor:
         """(..., dim) -> (..., vocabulary), before the softmax, in the type of the weights."""

@@ -120,27 +120,27 @@ class GenericEngine:
             return EncodedSources(states, lengths)
 
     def start(self, encoded: EncodedSources) -> GenericState:
-        return GenericState(encoded.states, self._mask(encoded.lengths), self.special_tokens.padding)
+        return GenericState(encoded.states, self._mask(encoded.lengths))
 
     def step(self, state: GenericState, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
             from transformers.modeling_outputs import BaseModelOutput
 
-            fed, places = state.admit(tokens)
+            sentences, width, m = tokens.shape
             encoded = BaseModelOutput(last_hidden_state=state.source)
             encoded.router_logits = None  # mixture-of-experts models read this attribute
             out = self._model(
                 encoder_outputs=encoded,
                 attention_mask=state.source_mask,
-                decoder_input_ids=fed,
+                decoder_input_ids=tokens.view(sentences * width, m),
                 past_key_values=state.cache,
                 use_cache=True,
                 output_attentions=cross_attention is not None,
             )
-            state.settle()
             if cross_attention is not None:
-                cross_attention[:] = [_at(out.cross_attentions[-1].mean(1), places)]
-            return _at(out.logits, places)
+                cross_attention[:] = [out.cross_attentions[-1].mean(1).view(sentences, width, m, -1)]
+            found: Tensor = out.logits
+            return found.view(sentences, width, m, -1)
 
     def log_probabilities(self, representations: Tensor) -> Tensor:
         with timing.stage("output"), torch.inference_mode():
@@ -151,13 +151,6 @@ class GenericEngine:
         """(sentences, longest), 1 for a token, 0 for padding."""
         longest = torch.arange(max(lengths), device=self.device)
         return (longest < torch.tensor(lengths, device=self.device)[:, None]).long()
-
-
-def _at(outputs: Tensor, places: Tensor) -> Tensor:
-    """outputs (sentences * width, fed, ...) at places (sentences, width, m): (sentences, width, m, ...)."""
-    sentences, width, m = places.shape
-    index = places.view(sentences * width, m, 1).expand(-1, -1, outputs.shape[-1])
-    return outputs.gather(1, index).view(sentences, width, m, -1)
 
 
 def _take_output_projection(model: Any) -> tuple[Tensor, Tensor | None]:

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from knnmt.engine.large_pages import in_large_pages
 from knnmt.native import library
+from knnmt.native.structures import address, made
 
 _LARGEST = 127  # the largest code; -128 stays unused, so that every code has its negative
 _DIGIT = 128  # one step of the first digit is so many steps of the second
@@ -30,23 +31,12 @@ _BYTES = {torch.float32: 4, torch.uint8: 3, torch.float16: 2, torch.int8: 1}  # 
 _EXACT = 1024  # so many products of two codes can be summed in float32 without rounding: 1024 * 127 * 127 < 2**24
 
 
-class Matrix(ctypes.Structure):
-    """As in products.h."""
-
-    _fields_ = (
-        ("digits", ctypes.c_int32),
-        ("bytes", ctypes.c_int32),
-        ("inputs", ctypes.c_int64),
-        ("outputs", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("panels", "bias", "scales", "starts")),
-    )
-
-
 class CompiledProduct:
     """x W + b for rows of float32; a row does not depend on the other rows.
 
     panels: W in the layout of products.h, in float32, float16, int8 or as bytes of whole numbers of 24 bits
     bias, scales, starts: one for each output, filled up to whole panels, or None
+    address: where compiled code finds the product
     digits: number of int8 digits for each number of a row; 0 if the weights are of another type
     """
 
@@ -63,9 +53,10 @@ class CompiledProduct:
         self._native = native
         self.inputs, self.outputs = shape
         self._kept = (panels, None if bias is None else bias.contiguous(), scales, starts)
-        places = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
-        self.matrix = Matrix(digits, _BYTES[panels.dtype], *shape, *places)
-        self._matrix_at = ctypes.addressof(self.matrix)
+        self.matrix = made("Matrix", digits=digits, bytes=_BYTES[panels.dtype], inputs=shape[0], outputs=shape[1])
+        for name, tensor in zip(("panels", "bias", "scales", "starts"), self._kept, strict=True):
+            self.matrix[name] = 0 if tensor is None else tensor.data_ptr()
+        self.address = address(self.matrix)
         self._scratch_bytes = digits * ((self.inputs + 3) // 4 * 4) + 4 if digits else 0  # for each row
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -83,7 +74,7 @@ class CompiledProduct:
         y = torch.empty((rows, self.outputs))
         scratch = self.scratch(rows)
         places = (x.data_ptr(), y.data_ptr(), scratch.data_ptr())
-        function(self._matrix_at, *places, rows, torch.get_num_threads())
+        function(self.address, *places, rows, torch.get_num_threads())
         return y
 
     def scratch(self, rows: int) -> Tensor:

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import add
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
-
-from knnmt.engine.base import EncodedSources, SpecialTokens
 
 _FIRST_CAPACITY = 96
 
@@ -90,17 +86,26 @@ class TransformerState:
     used: number of slots in use, known to the host, so that no step has to ask the device
     cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
     cross_mask: (sentences, 1, 1, source), or None without padding
+    sources: the number of source tokens of each sentence
+    length: the number of tokens that each row has consumed
     """
 
-    def __init__(self, cross: list[Tensor], cross_mask: Tensor | None, layer_heads: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        cross: list[Tensor],
+        cross_mask: Tensor | None,
+        sources: Sequence[int],
+        layer_heads: tuple[int, int, int],
+    ) -> None:
         layers, heads, head_dim = layer_heads
         first = cross[0]
         sentences = first.shape[0]
         self.cross = cross
         self.cross_mask = cross_mask
+        self.sources = list(sources)
         self.slots = first.new_empty((layers, sentences, _FIRST_CAPACITY, 2, heads, head_dim))
         self.visible = first.new_full((sentences, 1, _FIRST_CAPACITY), float("-inf"))
-        self.lengths = torch.zeros((sentences, 1), dtype=torch.long, device=first.device)
+        self.length = 0
         self.used = 0
 
     @property
@@ -114,9 +119,7 @@ class TransformerState:
     def admit(self, m: int) -> Admitted:
         """Make room for m new tokens per row, and return what they see."""
         new = self.width * m
-        positions = self.lengths[..., None]
-        if m > 1:
-            positions = positions + torch.arange(m, device=positions.device)
+        positions = torch.arange(self.length, self.length + m, device=self.visible.device)
         before = self.make_room(m)
         after = self.used
         own = own_slots(self.width, m, self.visible.device, self.visible.dtype)
@@ -134,52 +137,29 @@ class TransformerState:
         before = self.used
         self._reserve(before + self.width * m)
         self.used = before + self.width * m
-        self.lengths = self.lengths + m
+        self.length += m
         return before
-
-    @torch.inference_mode()
-    def room_for_steps(self, steps: int) -> int:
-        """How many of these steps, with one token per row, there is room for; it makes room for at least one."""
-        if self.used + self.width > self.visible.shape[2]:
-            self._reserve(self.used + self.width)
-        return min(steps, (self.visible.shape[2] - self.used) // self.width)
-
-    @torch.inference_mode()
-    def made(self, steps: int) -> None:
-        """Compiled code has filled and unmasked the slots of so many steps."""
-        self.used += steps * self.width
-        self.lengths = self.lengths + steps
 
     @torch.inference_mode()
     def widen(self, width: int) -> None:
         self.visible = self.visible.repeat(1, width, 1)
-        self.lengths = self.lengths.repeat(1, width)
 
     @torch.inference_mode()
     def reorder(self, parents: Tensor) -> None:
         seen = self.visible[:, :, : self.used]
         self.visible[:, :, : self.used] = seen.gather(1, parents[..., None].expand(-1, -1, self.used))
-        self.lengths = self.lengths.gather(1, parents)
 
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
         count, slots = len(sentences), self.slots[:, :, : self.used].transpose(0, 1)
-        _move([slots, self.visible, self.lengths, *self.cross], sentences)
+        _move([slots, self.visible, *self.cross], sentences)
         if self.cross_mask is not None:
             _move([self.cross_mask], sentences)
         self.slots = self.slots[:, :count]
-        self.visible, self.lengths = self.visible[:count], self.lengths[:count]
+        self.visible, self.sources = self.visible[:count], [self.sources[place] for place in sentences]
         self.cross = [tensor[:count] for tensor in self.cross]
         if self.cross_mask is not None:
             self.cross_mask = self.cross_mask[:count]
-
-    @torch.inference_mode()
-    def cut_back(self, lengths: Tensor) -> None:
-        # The slots of a row are in the order of its tokens, so the row keeps the first `lengths` slots that it sees.
-        seen = self.visible[:, :, : self.used]
-        rank = (seen == 0).cumsum(-1)
-        seen.masked_fill_(rank > lengths[..., None], float("-inf"))
-        self.lengths = torch.minimum(self.lengths, lengths)
 
     @torch.inference_mode()
     def compact(self) -> None:
@@ -204,95 +184,3 @@ class TransformerState:
         visible = self.visible.new_full((self.sentences, self.width, capacity), float("-inf"))
         visible[:, :, : self.used] = self.visible[:, :, : self.used]
         self.slots, self.visible = slots, visible
-
-
-class StateInTurn:
-    """Decoder state of sentences with one hypothesis each; a step computes several tokens of a sentence at once.
-
-    Slot i holds the token at position i. The next token at a position therefore overwrites a rejected one.
-
-    slots, cross, cross_mask: as in `TransformerState`
-    lengths: number of accepted tokens of each sentence
-    """
-
-    def __init__(self, cross: list[Tensor], cross_mask: Tensor | None, layer_heads: tuple[int, int, int]) -> None:
-        layers, heads, head_dim = layer_heads
-        sentences = cross[0].shape[0]
-        self.cross, self.cross_mask = cross, cross_mask
-        self.slots = cross[0].new_empty((layers, sentences, _FIRST_CAPACITY, 2, heads, head_dim))
-        self.lengths = [0] * sentences
-
-    @torch.inference_mode()
-    def make_room(self, turns: Sequence[int]) -> None:
-        """Make room for turns[i] more tokens of each sentence i."""
-        needed, capacity = max(map(add, self.lengths, turns)), self.slots.shape[2]
-        if needed > capacity:
-            more = max(needed, 2 * capacity)
-            slots = self.slots.new_empty((*self.slots.shape[:2], more, *self.slots.shape[3:]))
-            _copied(slots[:, :, :capacity], self.slots)
-            self.slots = slots
-
-    @torch.inference_mode()
-    def replace(self, place: int, other: StateInTurn, sentence: int) -> None:
-        """A sentence of another state, which has consumed nothing, takes the place of one that is done."""
-        source, room = other.cross[0].shape[1], self.cross[0].shape[1]
-        if self.cross_mask is None and (source != room or other.cross_mask is not None):
-            self.cross_mask = self.cross[0].new_zeros((len(self.lengths), 1, 1, room))
-        if source > room:
-            more = (0, 0, 0, 0, 0, 0, 0, source - room)
-            self.cross = [pad(tensor, more) for tensor in self.cross]
-            assert self.cross_mask is not None  # noqa: S101 - since there is padding
-            self.cross_mask = pad(self.cross_mask, (0, source - room), value=float("-inf"))
-        for mine, new in zip(self.cross, other.cross, strict=True):
-            mine[place, :source] = new[sentence]
-        if self.cross_mask is not None:
-            self.cross_mask[place] = float("-inf")
-            self.cross_mask[place, ..., :source] = 0 if other.cross_mask is None else other.cross_mask[sentence]
-        self.lengths[place] = 0
-
-    def take(self, turns: Sequence[int]) -> None:
-        """Accept the first turns[i] of the newest tokens of each sentence i."""
-        self.lengths = list(map(add, self.lengths, turns))
-
-    @torch.inference_mode()
-    def keep(self, sentences: Sequence[int]) -> None:
-        """The new sentence i is the old sentences[i]; all others are done."""
-        count, slots = len(sentences), self.slots[:, :, : max(self.lengths)].transpose(0, 1)
-        _move([slots, *self.cross], sentences)
-        if self.cross_mask is not None:
-            _move([self.cross_mask], sentences)
-        self.slots, self.lengths = self.slots[:, :count], [self.lengths[place] for place in sentences]
-        self.cross = [tensor[:count] for tensor in self.cross]
-        if self.cross_mask is not None:
-            self.cross_mask = self.cross_mask[:count]
-
-
-@runtime_checkable
-class EngineInTurn(Protocol):
-    """The interface that drafting needs from an engine. `base.Engine` describes the members of the same names."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def max_positions(self) -> int: ...
-
-    @property
-    def vocabulary_size(self) -> int: ...
-
-    @property
-    def special_tokens(self) -> SpecialTokens: ...
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether the methods below work on this machine."""
-
-    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources: ...
-
-    def start_in_turn(self, encoded: EncodedSources) -> StateInTurn:
-        """A state that has consumed nothing."""
-
-    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
-        """tokens (rows,): turns[i] tokens of sentence i, sentence after sentence -> representations (rows, dim)"""
-
-    def log_probabilities(self, representations: Tensor, /) -> Tensor: ...

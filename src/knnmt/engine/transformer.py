@@ -20,14 +20,14 @@ from knnmt.engine.any_shape import any_shape
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
-from knnmt.engine.compiled_ahead import CompiledAhead
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
 from knnmt.engine.compiled_encoder import CompiledEncoder
-from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept, TurnState
+from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept
 from knnmt.engine.languages import TellLanguages, Told
+from knnmt.engine.product import CompiledProduct
 from knnmt.engine.rows import Rows
 from knnmt.engine.sending import sent
-from knnmt.engine.state import StateInTurn, TransformerState
+from knnmt.engine.state import TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
 
@@ -152,7 +152,7 @@ class TransformerEngine:
     def start(self, encoded: EncodedSources) -> TransformerState:
         with timing.stage("encoder"), torch.inference_mode():
             cross, mask = self._source_attention_of(encoded), self._padding_mask(encoded.lengths)
-            return TransformerState(cross, mask, self._layer_heads)
+            return TransformerState(cross, mask, encoded.lengths, self._layer_heads)
 
     def _source_attention_of(self, encoded: EncodedSources) -> list[Tensor]:
         if self._compiled_encoder is None:
@@ -177,7 +177,7 @@ class TransformerEngine:
 
     def step(
         self,
-        state: TransformerState | FixedState | TurnState,
+        state: TransformerState | FixedState,
         tokens: Tensor,
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
@@ -202,27 +202,10 @@ class TransformerEngine:
             return x.view(sentences, width, m, self.dim)
 
     @property
-    def ahead(self) -> CompiledAhead | None:
-        """Several steps in one compiled call, or None if that is not possible."""
+    def compiled(self) -> tuple[CompiledDecoder, CompiledProduct] | None:
+        """The decoder and the output projection in compiled code, or None if one of them is not compiled."""
         decoder, output = self._compiled, self._output.compiled
-        return None if decoder is None or output is None else CompiledAhead(decoder, output)
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether `step_in_turn` works: it needs compiled code."""
-        return self._compiled is not None
-
-    def start_in_turn(self, encoded: EncodedSources) -> StateInTurn:
-        """As `start`, for `step_in_turn`."""
-        with timing.stage("encoder"), torch.inference_mode():
-            cross, mask = self._source_attention_of(encoded), self._padding_mask(encoded.lengths)
-            return StateInTurn(cross, mask, self._layer_heads)
-
-    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
-        """tokens (rows,): turns[i] tokens of sentence i, sentence after sentence -> representations (rows, dim)"""
-        assert self._compiled is not None  # noqa: S101 - callers check `takes_turns`
-        with timing.stage("decoder"):
-            return self._compiled.step_in_turn(state, tokens, turns)
+        return None if decoder is None or output is None else (decoder, output)
 
     def scores(self, representations: Tensor) -> Tensor:
         """(..., dim) -> (..., vocabulary), before the softmax, in the type of the weights."""

@@ -12,13 +12,13 @@ sentence does not grow with the memory. Compiled code (`native/choose.cpp`) and 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.segment import Segment
@@ -26,6 +26,7 @@ from knnmt.index.repeats import Repeats
 from knnmt.index.same_sources import ranges
 from knnmt.index.source_side import SourceSide, SourceStatistics
 from knnmt.native import library
+from knnmt.native.structures import address, made
 
 MAX_POSTINGS = 400  # postings read per chosen sentence; those of the rarest token are always read
 MAX_PROPOSED = 1024  # sentences that are ranked with their length
@@ -39,44 +40,6 @@ _WHOLE = float(1 << 30)  # weights are integers in units of 1 / _WHOLE: their su
 _STEPS = 512  # levels of the sum by which proposed sentences are distinguished
 _FORESEEN = 8.0  # the largest sum of all parts is usually at most this many times the largest sum of one part
 _ROUNDED = 1.01  # a step is taken to be this much wider, because sums are rounded
-
-
-class _Part(ctypes.Structure):
-    """As in choose.cpp, like the structures below."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("sentences", "first_sentence", "tokens")),
-        *((name, ctypes.c_void_p) for name in ("posting_sentences", "source_tokens", "source_offsets", "passed_over")),
-        *((name, ctypes.c_int64) for name in ("entries", "first_entry")),
-        ("owners", ctypes.c_void_p),
-    )
-
-
-class _Directory(ctypes.Structure):
-    _fields_ = (("first", ctypes.c_void_p), ("places", ctypes.c_void_p))
-
-
-class _Index(ctypes.Structure):
-    _fields_ = (
-        ("vocabulary", ctypes.c_int64),
-        ("sentences", ctypes.c_int64),
-        ("mean_length", ctypes.c_float),
-        ("part_count", ctypes.c_int32),
-        ("parts", ctypes.c_void_p),
-        ("directories", _Directory * 2),
-        ("postings", ctypes.c_void_p),
-    )
-
-
-class _Choosing(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("count", "candidates", "proposed")),
-        ("postings", ctypes.c_int64),
-    )
-
-
-def _at(array: Array | None) -> ctypes.c_void_p | None:
-    return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +104,11 @@ class SourceIndex(SourceSide):
         offsets = np.cumsum([0, *map(len, sources)]).astype(np.int64)
         sentences = np.empty((len(sources), count), np.int64)
         covered = np.empty((len(sources), 2), np.float32)
-        choosing = _Choosing(count, candidates, max(MAX_PROPOSED, candidates), MAX_POSTINGS * count)
-        places = (_at(array) for array in (tokens, offsets, sentences, covered))
-        sound = native.knnmt_choose(
-            ctypes.byref(self._compiled), ctypes.byref(choosing), len(sources), torch.get_num_threads(), *places
-        )
+        choosing = made("Choosing", count=count, candidates=candidates)
+        choosing["proposed"], choosing["postings"] = max(MAX_PROPOSED, candidates), MAX_POSTINGS * count
+        places = (address(array) for array in (tokens, offsets, sentences, covered))
+        given = (address(self._compiled), address(choosing), len(sources), torch.get_num_threads())
+        sound = native.knnmt_choose(*given, *places)
         if not sound:
             raise self._damaged()
         return Covering(sentences, covered[:, 0], covered[:, 1])
@@ -172,13 +135,13 @@ class SourceIndex(SourceSide):
             return [self._entries_of(mine, repeats) for mine in chosen]
         chosen = np.ascontiguousarray(chosen)
         sizes = np.empty(len(chosen), np.int64)
-        restated = None if repeats is None else ctypes.byref(repeats.compiled)
-        given = (ctypes.byref(self._compiled), ctypes.byref(self._same.compiled), restated)
-        of_chosen = (*chosen.shape, torch.get_num_threads(), _at(chosen))
-        native.knnmt_own_entries(*given, *of_chosen, None, _at(sizes), None)
+        of_repeats = None if repeats is None else repeats.compiled
+        given = (address(self._compiled), address(self._same.compiled), address(of_repeats))
+        of_chosen = (*chosen.shape, torch.get_num_threads(), address(chosen))
+        native.knnmt_own_entries(*given, *of_chosen, None, address(sizes), None)
         offsets = np.cumsum([0, *sizes])
         ids = np.empty(int(offsets[-1]), np.int64)
-        native.knnmt_own_entries(*given, *of_chosen, _at(offsets), _at(sizes), _at(ids))
+        native.knnmt_own_entries(*given, *of_chosen, address(offsets), address(sizes), address(ids))
         return [ids[first : first + size] for first, size in zip(offsets.tolist(), sizes.tolist(), strict=False)]
 
     def _entries_of(self, sentences: Array, repeats: Repeats | None) -> Array:
@@ -187,32 +150,33 @@ class SourceIndex(SourceSide):
         ids = ranges(*self._stretches(self._same.alike(hashes)))
         return ids if repeats is None else np.unique(repeats.firsts_of(ids))
 
-    def _compile_parts(self, earlier: SourceIndex | None) -> ctypes.Array[_Part]:
+    def _compile_parts(self, earlier: SourceIndex | None) -> NDArray[np.void]:
         """The parts as compiled code sees them; those that an earlier state has are copied from it."""
-        parts = (_Part * len(self._parts))()
-        shared = self._shared
+        parts, shared = made("SourcePart", len(self._parts)), self._shared
         if earlier is not None:
-            ctypes.memmove(parts, earlier._compiled_parts, shared * ctypes.sizeof(_Part))
+            parts[:shared] = earlier._compiled_parts[:shared]
         for place, (part, passed_over) in enumerate(zip(self._parts, self._passed_over, strict=True)):
             if earlier is not None and place < shared and passed_over is earlier._passed_over[place]:
                 continue
-            arrays = [part[name] for name in ("posting_sentences", "source_tokens", "source_offsets")]
-            at = [array.ctypes.data for array in arrays]
-            sizes = (len(arrays[2]) - 1, int(self._first_sentence[place]), len(arrays[1]))
-            owners = (len(part["sentences"]), int(self._first_entry[place]), part["sentences"].ctypes.data)
-            parts[place] = _Part(*sizes, *at, None if passed_over is None else passed_over.ctypes.data, *owners)
+            mine = parts[place]
+            for name in ("posting_sentences", "source_tokens", "source_offsets"):
+                mine[name] = address(part[name])
+            mine["sentences"], mine["tokens"] = len(part["source_offsets"]) - 1, len(part["source_tokens"])
+            mine["first_sentence"], mine["first_entry"] = self._first_sentence[place], self._first_entry[place]
+            mine["entries"], mine["owners"] = len(part["sentences"]), address(part["sentences"])
+            mine["passed_over"] = address(passed_over)
         return parts
 
     @cached_property
-    def _compiled(self) -> _Index:
+    def _compiled(self) -> NDArray[np.void]:
         """The index as compiled code sees it. It points into arrays that live as long as this object."""
-        directories = (_Directory * 2)(
-            *(_Directory(each.first.ctypes.data, each.places.ctypes.data) for each in (self._base, self._newer))
-        )
-        of_parts = (len(self._parts), ctypes.addressof(self._compiled_parts))
         known = self.statistics
-        of_sources = (self._vocabulary, known.sentences, known.mean_length)
-        return _Index(*of_sources, *of_parts, directories, known.postings.ctypes.data)
+        of_parts = {"part_count": len(self._parts), "parts": address(self._compiled_parts)}
+        of_sources = {"vocabulary": self._vocabulary, "sentences": known.sentences, "mean_length": known.mean_length}
+        index = made("SourceIndex", postings=address(known.postings), **of_parts, **of_sources)
+        for mine, each in zip(index[0]["directories"], (self._base, self._newer), strict=True):
+            mine["first"], mine["places"] = address(each.first), address(each.places)
+        return index
 
     # In NumPy ---------------------------------------------------------------------------------------------------------
 

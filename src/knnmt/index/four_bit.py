@@ -16,33 +16,10 @@ from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.native import library
+from knnmt.native.structures import address, made
 
 _ENTRIES = 16  # the number of values of four bits
 _KEYS = (torch.float16, torch.float32)
-
-
-class _Lists(ctypes.Structure):
-    """As in search.cpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("count", "dimensions", "parts")),
-        *((name, ctypes.c_void_p) for name in ("centroids", "codes", "ids", "sizes")),
-    )
-
-
-class _Keys(ctypes.Structure):
-    """As in search.cpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("dimensions", "halves", "segments")),
-        *((name, ctypes.c_void_p) for name in ("rows", "ends", "live")),
-    )
-
-
-class _Limits(ctypes.Structure):
-    """As in search.cpp."""
-
-    _fields_ = (*((name, ctypes.c_int32) for name in ("k", "candidates", "probes")), ("reach", ctypes.c_float))
 
 
 class FourBitSearch:
@@ -55,12 +32,16 @@ class FourBitSearch:
             np.array([array.ctypes.data for array in arrays], np.uint64),
             np.cumsum([len(array) for array in arrays], dtype=np.int64),
         ]
-        live = None if entries.live is None else entries.live.data_ptr()
-        halves = int(entries.key_dtype == torch.float16)
         self.of_lists = of_lists
         self._held = (lists, of_keys, entries)  # keeps alive the memory that the pointers point to
-        self._lists = _Lists(lists.nlist, lists.d, lists.pq.M, *(array.ctypes.data for array in of_lists))
-        self._keys = _Keys(entries.dim, halves, len(arrays), *(array.ctypes.data for array in of_keys), live)
+        centroids, codes, ids, sizes = map(address, of_lists)
+        self._lists = made("Lists", count=lists.nlist, dimensions=lists.d, parts=lists.pq.M)
+        self._lists["centroids"], self._lists["codes"] = centroids, codes
+        self._lists["ids"], self._lists["sizes"] = ids, sizes
+        self._keys = made("Keys", dimensions=entries.dim, segments=len(arrays))
+        self._keys["halves"] = entries.key_dtype == torch.float16
+        self._keys["rows"], self._keys["ends"] = map(address, of_keys)
+        self._keys["live"] = 0 if entries.live is None else entries.live.data_ptr()
 
     @classmethod
     def of(cls, faiss: Any, lists: Any, entries: Entries, earlier: FourBitSearch | None = None) -> FourBitSearch | None:
@@ -87,19 +68,15 @@ class FourBitSearch:
         twice its product with the reduced query. All are float32, on the CPU.
         """
         rows = len(queries)
-        shapes = (self._keys.dimensions, self._lists.dimensions, self._lists.count)
+        shapes = tuple(int(self._lists[name][0]) for name in ("dimensions", "count"))
+        shapes = (int(self._keys["dimensions"][0]), *shapes)
         if tuple(each.shape for each in (queries, reduced, products)) != tuple((rows, width) for width in shapes):
             raise ValueError(f"expected queries of {shapes[0]} dimensions, got {tuple(queries.shape)}")  # or memory
         distances_sq, ids = torch.empty((rows, k)), torch.empty((rows, k), dtype=torch.long)
         given = [each.contiguous() for each in (queries, reduced, products)]
-        self._search(
-            ctypes.byref(self._lists),
-            ctypes.byref(self._keys),
-            ctypes.byref(_Limits(k, max(k, candidates), probes, reach)),
-            rows,
-            torch.get_num_threads(),
-            *(ctypes.c_void_p(each.data_ptr()) for each in (*given, distances_sq, ids)),
-        )
+        limits = made("Limits", k=k, candidates=max(k, candidates), probes=probes, reach=reach)
+        places = (each.data_ptr() for each in (*given, distances_sq, ids))
+        self._search(*map(address, (self._lists, self._keys, limits)), rows, torch.get_num_threads(), *places)
         return distances_sq, ids
 
 

@@ -6,28 +6,23 @@ Only the first of them is searched, and it counts as often as the entry is repea
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import removed_of, same_beginning
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.source_hashes import places_of
 from knnmt.index.same_sources import hashes_of
+from knnmt.native.structures import address, made
 
 _MAX_CAME = 10_000  # new sentences: from this number on, all sentences are examined
 _MAX_NEWER = 1 << 16  # changed entries before they are merged into the base
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
-
-class _CompiledRestated(ctypes.Structure):
-    """As in choose.cpp."""
-
-    _fields_ = (("count", ctypes.c_int64), ("ids", ctypes.c_void_p), ("firsts", ctypes.c_void_p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +111,12 @@ class Repeats:
         return searched
 
     @cached_property
-    def compiled(self) -> ctypes.Array[_CompiledRestated]:
+    def compiled(self) -> NDArray[np.void]:
         """The repeats as compiled code sees them. The result points into arrays that live as long as this object."""
         both = (self.base, self.newer)
-        found = [_CompiledRestated(len(each.ids), each.ids.ctypes.data, each.firsts.ctypes.data) for each in both]
-        return (_CompiledRestated * 2)(*found)
+        found = made("Restated", 2, count=[len(each.ids) for each in both])
+        found["ids"], found["firsts"] = [address(each.ids) for each in both], [address(each.firsts) for each in both]
+        return found
 
 
 def find_repeats(segments: Sequence[Segment]) -> Repeats | None:

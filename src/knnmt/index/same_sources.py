@@ -6,32 +6,17 @@ again.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knnmt.datastore.arrays import Array
+from knnmt.native.structures import address, made
 
 _FACTOR = 0x9E3779B97F4A7C15  # odd, with about as many ones as zeros
-
-
-class _Ordered(ctypes.Structure):
-    """As in choose.cpp, like the structure below."""
-
-    _fields_ = (
-        ("first", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("ordered", "sentences", "hashes")),
-    )
-
-
-class CompiledSameSources(ctypes.Structure):
-    """The result of `SameSources.compiled`."""
-
-    _fields_ = (("orders", _Ordered * 2), ("removed_count", ctypes.c_int64), ("removed", ctypes.c_void_p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +98,14 @@ class SameSources:
         return removed
 
     @cached_property
-    def compiled(self) -> CompiledSameSources:
+    def compiled(self) -> NDArray[np.void]:
         """The lists as compiled code sees them. The result points into arrays that live as long as this object."""
-        orders = (_Ordered * 2)()
-        for place, each in enumerate((self.base, self.newer)):
-            arrays = (each.ordered, each.sentences, each.hashes)
-            orders[place] = _Ordered(each.first, len(each), *(array.ctypes.data for array in arrays))
-        return CompiledSameSources(orders, len(self.removed), self.removed.ctypes.data)
+        found = made("SameSources", removed_count=len(self.removed), removed=address(self.removed))
+        for mine, each in zip(found[0]["orders"], (self.base, self.newer), strict=True):
+            mine["first"], mine["count"] = each.first, len(each)
+            for name, array in (("ordered", each.ordered), ("sentences", each.sentences), ("hashes", each.hashes)):
+                mine[name] = address(array)
+        return found
 
 
 def hashes_of(tokens: Array, offsets: Array) -> Array:

@@ -13,11 +13,11 @@ import os
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from knnmt.errors import IgnoredSettingWarning, OldBuildWarning
+from knnmt.native.structures import declare
 
 _HERE = Path(__file__).parent
 
@@ -78,47 +78,9 @@ def load(build: str) -> ctypes.CDLL | None:
         found.knnmt_source.restype = ctypes.c_char_p
         if found.knnmt_source().decode() != source_digest():  # an old build may lack functions that are used below
             return None
+        declare(found)
     except (OSError, AttributeError):  # not built, for another system, or another problem
         return None
-    found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
-    found.knnmt_cache_look.restype = ctypes.c_int32
-    found.knnmt_own_entries.restype = found.knnmt_own_prepare.restype = found.knnmt_own_search.restype = None
-    found.knnmt_mix.restype = found.knnmt_decode.restype = found.knnmt_choose.restype = ctypes.c_bool
-    found.knnmt_own_mix.restype = found.knnmt_own_mix_in_turn.restype = ctypes.c_bool
-    of_own: list[Any] = [*[ctypes.c_void_p] * 2, *[ctypes.c_int32] * 3, ctypes.c_int64]
-    found.knnmt_own_mix.argtypes = [*of_own, *[ctypes.c_void_p] * 5]
-    in_turn: list[Any] = [*[ctypes.c_void_p] * 2, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64]
-    found.knnmt_own_mix_in_turn.argtypes = [*in_turn, *[ctypes.c_void_p] * 8]
-    found.knnmt_own_draft.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int32, *[ctypes.c_void_p] * 7]
-    found.knnmt_own_draft.restype = None
-    found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
-    found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
-    found.knnmt_ahead.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
-    found.knnmt_passes.argtypes = [*[ctypes.c_void_p] * 7, ctypes.c_int32]
-    found.knnmt_ahead.restype = found.knnmt_passes.restype = ctypes.c_int32
-    found.knnmt_encode.argtypes = [
-        *[ctypes.c_void_p] * 3,
-        ctypes.c_int32,
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_int32,
-    ]
-    found.knnmt_encode.restype = ctypes.c_bool
-    found.knnmt_source_attention.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_int32,
-        *[ctypes.c_void_p] * 2,
-        ctypes.c_int32,
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_int32,
-    ]
-    found.knnmt_source_attention.restype = None
-    found.knnmt_product.argtypes = found.knnmt_log_probabilities.argtypes = [
-        *[ctypes.c_void_p] * 4,
-        *[ctypes.c_int32] * 2,
-    ]
-    found.knnmt_best.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_int32] * 2, ctypes.c_int64, *[ctypes.c_int32] * 2]
     return found
 
 

@@ -12,9 +12,12 @@
 
 namespace {
 
-// A new token: its row, and its place among the row's new tokens.
+// A new token of a hypothesis of a sentence: its place among the new ones, and its slot.
 struct NewToken {
-    int32_t row, place;
+    const Sentence* sentence;
+    int64_t hypothesis, place, slot;
+
+    float* visible(int64_t capacity) const { return sentence->visible + hypothesis * capacity; }
 };
 
 // A row's attention to what it sees of `count` places, each `stride` numbers after the one before, first its keys and
@@ -83,46 +86,39 @@ struct Attention {
 struct DecoderStack : Stack {
     const Decoder& decoder;
     const State& state;
-    const NewToken* tokens;  // each has a row
+    const NewToken* tokens;  // each is a row
     const Attention attention;
 
     DecoderStack(teams::Team& team, const Decoder& decoder, const State& state, const Buffers& at, const NewToken* tokens, int64_t rows)
         : Stack(team, decoder.shape, at, rows), decoder(decoder), state(state), tokens(tokens), attention{decoder.shape.heads, dim} {}
 
-    // A new token's row, its place among the row's new tokens, its sentence, and its slot.
-    int64_t row_of(int64_t token) const { return tokens[token].row; }
-    int64_t place_of(int64_t token) const { return tokens[token].place; }
-    int64_t sentence_of(int64_t token) const { return row_of(token) / state.width; }
-    int64_t slot_of(int64_t token) const {
-        if (state.turns) return state.lengths[row_of(token)] + place_of(token);
-        return state.used + row_of(token) % state.width * state.together + place_of(token);
-    }
-
     void embed_newest(const int64_t* newest) {
         by_row([&](int64_t row) {
-            const float* position = decoder.positions + (state.lengths[row_of(row)] + place_of(row)) * dim;
+            const NewToken& token = tokens[row];
+            const Sentence& sentence = *token.sentence;
+            const float* position = decoder.positions + (sentence.length + token.place) * dim;
             embed(row, decoder.tokens + newest[row] * dim, position, decoder.embedding_norm);
-            if (place_of(row) == 0 && !state.turns) {
-                float* visible = state.visible + row_of(row) * state.capacity;
-                std::fill_n(visible + state.used, state.width * state.together, -std::numeric_limits<float>::infinity());
-                std::fill_n(visible + slot_of(row), state.together, 0.0f);
+            if (token.place == 0) {
+                float* visible = token.visible(state.capacity);
+                std::fill_n(visible + sentence.used, sentence.width * state.together, -std::numeric_limits<float>::infinity());
+                std::fill_n(visible + token.slot, state.together, 0.0f);
             }
             begin_block(row, decoder.layer->self_norm, decoder.layer->self_in);
         });
     }
-    void self_attention(const Layer& layer, float* slots) {
+    void self_attention(const Layer& layer, int32_t number) {
         multiply(layer.self_in, input(), at.wide);
-        const auto places_of = [&](int64_t row) { return slots + sentence_of(row) * state.capacity * 2 * dim; };
+        const auto places_of = [&](int64_t row) { return tokens[row].sentence->slots + number * state.layer_stride; };
         const auto put = [&](int64_t row) {
-            std::copy_n(at.wide + row * 3 * dim + dim, 2 * dim, places_of(row) + slot_of(row) * 2 * dim);
+            std::copy_n(at.wide + row * 3 * dim + dim, 2 * dim, places_of(row) + tokens[row].slot * 2 * dim);
         };
-        const bool several = state.turns || state.together > 1;
+        const bool several = state.together > 1;
         if (several) by_row(put);  // before others see it
         by_row([&](int64_t row) {
             if (!several) put(row);
             float* attended = at.attended + row * dim;
-            const float* visible = state.turns ? nullptr : state.visible + row_of(row) * state.capacity;
-            attention(at.wide + row * 3 * dim, places_of(row), visible, slot_of(row) + 1, attended);
+            const NewToken& token = tokens[row];
+            attention(at.wide + row * 3 * dim, places_of(row), token.visible(state.capacity), token.slot + 1, attended);
             prepare(layer.self_out, row, attended);
         });
         multiply(layer.self_out, at.attended, at.block);
@@ -131,13 +127,12 @@ struct DecoderStack : Stack {
             begin_block(row, layer.cross_norm, layer.cross_query);
         });
     }
-    void source_attention(const Layer& layer, const float* cross) {
+    void source_attention(const Layer& layer, int32_t number) {
         multiply(layer.cross_query, input(), at.wide);
         by_row([&](int64_t row) {
-            const int64_t sentence = sentence_of(row);
-            const float* mask = state.cross_mask ? state.cross_mask + sentence * state.source : nullptr;
+            const Sentence& sentence = *tokens[row].sentence;
             float* attended = at.attended + row * dim;
-            attention(at.wide + row * dim, cross + sentence * state.source * 2 * dim, mask, state.source, attended);
+            attention(at.wide + row * dim, sentence.cross[number] + sentence.cross_offset, nullptr, sentence.source, attended);
             prepare(layer.cross_out, row, attended);
         });
         multiply(layer.cross_out, at.attended, at.block);
@@ -163,15 +158,15 @@ extern "C" {
 bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* newest, float* representations, int32_t threads) {
     thread_local std::vector<NewToken> tokens;
     tokens.clear();
-    for (int32_t row = 0; row < state->sentences * state->width; ++row)
-        for (int32_t place = 0; place < (state->turns ? state->turns[row] : state->together); ++place)
-            tokens.push_back({row, place});
+    for (const Sentence* sentence = state->sentence; sentence < state->sentence + state->sentences; ++sentence)
+        for (int64_t hypothesis = 0; hypothesis < sentence->width; ++hypothesis)
+            for (int64_t place = 0; place < state->together; ++place)
+                tokens.push_back({sentence, hypothesis, place, sentence->used + hypothesis * state->together + place});
     const int64_t rows = static_cast<int64_t>(tokens.size());
     const NewToken* const new_tokens = tokens.data();
-    for (int64_t token = 0; token < rows; ++token) {
-        const int64_t position = state->lengths[new_tokens[token].row] + new_tokens[token].place;
-        if (newest[token] < 0 || newest[token] >= decoder->vocabulary || position >= decoder->longest) return false;
-        if (state->turns && position >= state->capacity) return false;
+    for (int64_t row = 0; row < rows; ++row) {
+        const int64_t position = new_tokens[row].sentence->length + new_tokens[row].place;
+        if (newest[row] < 0 || newest[row] >= decoder->vocabulary || position >= decoder->longest) return false;
     }
     thread_local std::vector<float> floats;
     thread_local std::vector<uint8_t> codes;
@@ -183,8 +178,8 @@ bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* new
     stack.embed_newest(newest);
     for (int32_t i = 0; i < decoder->shape.layers; ++i) {
         const Layer& layer = decoder->layer[i];
-        stack.self_attention(layer, state->slots + i * state->layer_stride);
-        stack.source_attention(layer, state->cross[i]);
+        stack.self_attention(layer, i);
+        stack.source_attention(layer, i);
         stack.feed_forward(layer, i + 1 < decoder->shape.layers ? &layer + 1 : nullptr, representations);
     }
     return true;

@@ -22,25 +22,29 @@ struct Decoder {
     Norm embedding_norm, last_norm;
 };
 
-// What knnmt.engine.state.TransformerState holds.
-struct State {
-    int32_t sentences, width;
-    int32_t together;                  // new tokens of each row, of which one sees those before it; unless turns says how many
-    int64_t used;                      // slots before this step
-    int64_t capacity, source;
-    int64_t layer_stride;              // of slots, in numbers
-    float* slots;                      // (layers, sentences, capacity, 2, dim)
-    float* visible;                    // (sentences, width, capacity), of which this step's slots are written
-    const int64_t* lengths;            // (sentences, width)
-    const float* const* cross;         // of each layer (sentences, source, 2, dim)
-    const float* cross_mask;           // (sentences, source), or null
-    // (sentences,), or null: of sentences with one row each, how many new tokens each has. The token at position i is then in
-    // slot i and sees those before it, and `used` and `visible` say nothing.
-    const int32_t* turns;
+// A sentence that is decoded: hypotheses of the same length. Keys and values of their tokens lie in slots that they share.
+struct Sentence {
+    int32_t width;              // hypotheses
+    int64_t length;             // tokens that each has consumed
+    int64_t used;               // slots
+    float* slots;               // (capacity, 2, dim) of the first layer
+    float* visible;             // (width, capacity): 0 where a hypothesis sees a slot, else -inf; a step writes its own slots
+    const float* const* cross;  // (layers,): keys and values of sources, of which its own (source, 2, dim) begin at cross_offset
+    int64_t cross_offset;
+    int64_t source;
 };
 
-// newest: the new tokens, row by row; representations (new tokens, dim) are written, and what the step adds to the state, whose
-// slots have room for it. Returns false, with nothing done, if a token is none of the vocabulary or a row is as long as it may
-// be.
+// A step's sentences.
+struct State {
+    int32_t sentences;
+    int32_t together;           // new tokens of each hypothesis, of which one sees those before it
+    int64_t capacity;           // slots of a sentence
+    int64_t layer_stride;       // numbers from a layer's slots to those of the next
+    const Sentence* sentence;
+};
+
+// newest: the new tokens, hypothesis by hypothesis; representations (new tokens, dim) are written, and what the step adds to the
+// sentences, whose slots have room for it. Returns false, with nothing done, if a token is none of the vocabulary or a hypothesis
+// as long as it may be.
 bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* newest, float* representations, int32_t threads);
 }

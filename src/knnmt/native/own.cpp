@@ -175,29 +175,32 @@ void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* qu
     }
 }
 
-// For the rows of each sentence, `width` of them, the k nearest of its entries, as search_rows has it.
-void search(teams::Team& team, const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, const float* queries,
-            float* distances_sq, int64_t* places) {
-    // Few sentences are shared by their rows: their keys are then read more than once, but near enough to be read fast.
-    const int64_t shares = count >= team.threads() ? 1 : std::min<int64_t>(team.threads(), width);
-    team.share(static_cast<int64_t>(count) * shares, [&](int64_t piece) {
-        const OwnEntries& own = sentences[piece / shares];
-        const int64_t share = piece % shares, begin = width * share / shares, end = width * (share + 1) / shares;
-        const int64_t first = piece / shares * width + begin;
-        search_rows(own, end - begin, k, queries + first * own.dimensions, distances_sq + first * k, places + first * k);
-    });
-}
-
-// An entry that votes on what comes next.
-struct Voter {
-    double weight;
-    int64_t place;
+// Some rows of a sentence, as a thread searches them.
+struct Piece {
+    const OwnEntries* own;
+    int32_t k;
+    int64_t rows;
+    const float* queries;
+    float* distances_sq;
+    int64_t* places;
 };
 
-// The token that comes so many after an entry's own, or `end` where its sentence is over.
-int64_t following(const OwnEntries& own, int64_t place, int64_t ahead, int64_t end) {
-    const int64_t there = place + ahead;
-    return there < own.count && own.ids[there] == own.ids[place] + ahead ? own.values[there] : end;
+// Divides the rows of one of `sentences` sentences. Few sentences are shared by their rows: their keys are then read more than
+// once, but near enough to be read fast.
+void add_pieces(std::vector<Piece>& pieces, const teams::Team& team, int64_t sentences, const Piece& whole) {
+    const int64_t shares = sentences >= team.threads() ? 1 : std::min<int64_t>(team.threads(), whole.rows);
+    for (int64_t share = 0; share < shares; ++share) {
+        const int64_t begin = whole.rows * share / shares, end = whole.rows * (share + 1) / shares;
+        pieces.push_back({whole.own, whole.k, end - begin, whole.queries + begin * whole.own->dimensions,
+                          whole.distances_sq + begin * whole.k, whole.places + begin * whole.k});
+    }
+}
+
+void search(teams::Team& team, const std::vector<Piece>& pieces) {
+    team.share(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
+        const Piece& piece = pieces[static_cast<size_t>(i)];
+        search_rows(*piece.own, piece.rows, piece.k, piece.queries, piece.distances_sq, piece.places);
+    });
 }
 
 // Entry ids in the places of what was found of a sentence, (count,), -1 for none.
@@ -236,114 +239,49 @@ void knnmt_own_prepare(OwnEntries* sentences, int32_t count, int32_t threads) {
 void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads,
                       const float* queries, float* distances_sq, int64_t* ids) {
     teams::Team team(threads);
-    search(team, sentences, count, width, k, queries, distances_sq, ids);
+    std::vector<Piece> pieces;
+    for (int64_t number = 0, row = 0; number < count; ++number, row += width)
+        add_pieces(pieces, team, count,
+                   {sentences + number, k, width, queries + row * sentences->dimensions, distances_sq + row * k, ids + row * k});
+    search(team, pieces);
     for (int64_t number = 0; number < count; ++number)
         put_ids(sentences[number], static_cast<int64_t>(width) * k, ids + number * width * k);
 }
 
-// Both in one call: the search, and what knnmt_mix does with what it finds.
 bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t width, int32_t threads,
                    int64_t stride, const float* queries, float* sums, float* steps, float* scores, float* offsets) {
-    thread_local std::vector<float> distances_sq;
-    thread_local std::vector<int64_t> places;
-    const int64_t rows = static_cast<int64_t>(count) * width, k = mixing->k;
-    distances_sq.resize(static_cast<size_t>(rows * k));
-    places.resize(static_cast<size_t>(rows * k));
-    float* found_sq = distances_sq.data();
-    int64_t* found = places.data();
+    std::vector<OwnRows> rows;
+    for (int64_t number = 0, row = 0; number < count; ++number, row += width)
+        rows.push_back({mixing, sentences + number, width, queries + row * sentences->dimensions, sums + number, steps + number,
+                        scores + row * stride, offsets + row});
+    return mix_own(rows, stride, threads);
+}
+}
+
+bool mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t threads) {
+    int64_t found = 0;
+    for (const OwnRows& each : sentences) found += static_cast<int64_t>(each.width) * each.mixing->k;
+    std::vector<float> distances_sq(static_cast<size_t>(found));
+    std::vector<int64_t> places(static_cast<size_t>(found)), firsts;
+    std::vector<Piece> pieces;
     teams::Team team(threads);
-    search(team, sentences, count, width, mixing->k, queries, found_sq, found);
+    int64_t first = 0;
+    for (const OwnRows& each : sentences) {
+        firsts.push_back(first);
+        add_pieces(pieces, team, static_cast<int64_t>(sentences.size()),
+                   {each.own, each.mixing->k, each.width, each.queries, distances_sq.data() + first, places.data() + first});
+        first += static_cast<int64_t>(each.width) * each.mixing->k;
+    }
+    search(team, pieces);
     std::atomic<bool> sound{true};
-    team.each(count, [&](int64_t number) {
-        const OwnEntries& own = sentences[number];
-        const int64_t first = number * width;
-        if (!knnmt_mix(&mixing->mixture, 1, width, mixing->k, own.count, mixing->vocabulary, stride, found_sq + first * k,
-                       found + first * k, own.values, own.counts, own.said, sums + number, steps + number, scores + first * stride,
-                       offsets + first))
+    team.each(static_cast<int64_t>(sentences.size()), [&](int64_t i) {
+        const OwnRows& each = sentences[static_cast<size_t>(i)];
+        const OwnEntries& own = *each.own;
+        const int64_t at = firsts[static_cast<size_t>(i)];
+        if (!knnmt_mix(&each.mixing->mixture, 1, each.width, each.mixing->k, own.count, each.mixing->vocabulary, stride,
+                       distances_sq.data() + at, places.data() + at, own.values, own.counts, own.said, each.sum, each.steps, each.scores,
+                       each.offsets))
             sound = false;
     });
     return sound;
-}
-
-bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, const int32_t* turns,
-                           int32_t threads, int64_t stride, const float* queries, const float* before_sums,
-                           const float* before_steps, float* sums, float* steps, int64_t* places, float* scores, float* offsets) {
-    struct Piece {
-        int32_t sentence;
-        int64_t first, rows;
-    };
-    thread_local std::vector<float> distances_sq;
-    thread_local std::vector<Piece> pieces;
-    pieces.clear();
-    int64_t rows = 0;
-    for (int32_t number = 0; number < count; rows += turns[number++]) {
-        const int64_t shares = count >= threads ? 1 : std::min(threads, turns[number]);  // as in knnmt_own_search
-        for (int64_t share = 0; share < shares; ++share) {
-            const int64_t begin = turns[number] * share / shares, end = turns[number] * (share + 1) / shares;
-            pieces.push_back({number, rows + begin, end - begin});
-        }
-    }
-    const int64_t k = mixing->k;
-    distances_sq.resize(static_cast<size_t>(rows * k));
-    float* const found_sq = distances_sq.data();
-    const Piece* const work = pieces.data();
-    const int64_t some = static_cast<int64_t>(pieces.size());
-    teams::Team team(threads);
-    team.share(some, [&](int64_t i) {
-        const Piece piece = work[i];
-        const OwnEntries& own = sentences[piece.sentence];
-        search_rows(own, piece.rows, mixing->k, queries + piece.first * own.dimensions, found_sq + piece.first * k, places + piece.first * k);
-    });
-    int64_t row = 0;
-    for (int32_t number = 0; number < count; ++number) {
-        const OwnEntries& own = sentences[number];
-        for (int32_t turn = 0; turn < turns[number]; ++turn, ++row) {
-            sums[row] = turn ? sums[row - 1] : before_sums[number];
-            steps[row] = turn ? steps[row - 1] : before_steps[number];
-            if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, own.count, mixing->vocabulary, stride, found_sq + row * k,
-                           places + row * k, own.values, own.counts, own.said, sums + row, steps + row, scores + row * stride,
-                           offsets + row))
-                return false;
-        }
-    }
-    return true;
-}
-
-void knnmt_own_draft(const Drafting* drafting, const OwnEntries* sentences, int32_t count, const int64_t* places,
-                     const int32_t* rows, const int64_t* newest, const double* sure, const int32_t* limits, int64_t* drafts,
-                     int32_t* lengths) {
-    thread_local std::vector<Voter> voters;
-    for (int32_t number = 0; number < count; ++number) {
-        const OwnEntries& own = sentences[number];
-        const int64_t* found = places + static_cast<int64_t>(rows[number]) * drafting->k;
-        int64_t* draft = drafts + static_cast<int64_t>(number) * drafting->most;
-        double total = 0, reached = 1;
-        voters.clear();
-        for (int32_t rank = 0; rank < std::min(drafting->k, drafting->voters); ++rank)
-            if (found[rank] >= 0 && own.values[found[rank]] == newest[number]) {
-                voters.push_back({1 / (1 + static_cast<double>(voters.size())), found[rank]});
-                total += voters.back().weight;
-            }
-        int32_t& length = lengths[number];
-        length = 0;
-        for (const int32_t limit = std::min(limits[number], drafting->most); length < limit && !voters.empty(); ++length) {
-            double most = 0;
-            int64_t token = drafting->end;
-            for (const Voter& voter : voters) {
-                const int64_t named = following(own, voter.place, length + 1, drafting->end);
-                double votes = 0;
-                for (const Voter& other : voters)
-                    if (following(own, other.place, length + 1, drafting->end) == named) votes += other.weight;
-                if (votes > most) most = votes, token = named;
-            }
-            reached *= sure[number] * most / total;
-            if (token == drafting->end || token < 0 || token >= drafting->vocabulary || reached < drafting->least) break;
-            draft[length] = token;
-            const auto names_another = [&](const Voter& voter) {
-                return following(own, voter.place, length + 1, drafting->end) != token;
-            };
-            voters.erase(std::remove_if(voters.begin(), voters.end(), names_another), voters.end());
-        }
-    }
-}
 }

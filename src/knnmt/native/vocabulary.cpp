@@ -73,6 +73,27 @@ bool any_above(const float* row, float limit) {
 
 }  // namespace
 
+void best_of(const float* scores, const float* log_probabilities, int32_t width, int64_t vocabulary, int32_t count, float* best,
+             int64_t* places) {
+    Best mine{static_cast<size_t>(count)};
+    for (int64_t w = 0; w < width; ++w) {
+        const float score = scores[w];
+        const float* row = log_probabilities + w * vocabulary;
+        for (int64_t i = 0; i < vocabulary; i += TOGETHER) {
+            // Rounding may not hide one that is as good: the limit is taken a little lower than it is.
+            const float limit = mine.limit - score - 1e-3f * (1 + std::fabs(mine.limit) + std::fabs(score));
+            if (mine.full && i + TOGETHER <= vocabulary && !any_above(row + i, limit)) continue;
+            for (int64_t j = i; j < std::min(vocabulary, i + TOGETHER); ++j) mine.add(row[j] + score, w * vocabulary + j);
+        }
+    }
+    std::sort(mine.found.begin(), mine.found.end(), Best::before);
+    mine.found.resize(std::max(mine.found.size(), static_cast<size_t>(count)), {-std::numeric_limits<float>::infinity(), 0});
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+        best[i] = mine.found[i].first;
+        places[i] = mine.found[i].second;
+    }
+}
+
 extern "C" {
 
 void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
@@ -85,24 +106,8 @@ void knnmt_best(const float* scores, const float* log_probabilities, float* best
                 int32_t width, int64_t vocabulary, int32_t count, int32_t threads) {
     teams::Team team(threads);
     team.each(sentences, [&](int64_t sentence) {
-        Best mine{static_cast<size_t>(count)};
-        for (int64_t w = 0; w < width; ++w) {
-            const int64_t at = sentence * width + w;
-            const float score = scores[at];
-            const float* row = log_probabilities + at * vocabulary;
-            for (int64_t i = 0; i < vocabulary; i += TOGETHER) {
-                // Rounding may not hide one that is as good: the limit is taken a little lower than it is.
-                const float limit = mine.limit - score - 1e-3f * (1 + std::fabs(mine.limit) + std::fabs(score));
-                if (mine.full && i + TOGETHER <= vocabulary && !any_above(row + i, limit)) continue;
-                for (int64_t j = i; j < std::min(vocabulary, i + TOGETHER); ++j) mine.add(row[j] + score, w * vocabulary + j);
-            }
-        }
-        std::sort(mine.found.begin(), mine.found.end(), Best::before);
-        mine.found.resize(std::max(mine.found.size(), static_cast<size_t>(count)), {-std::numeric_limits<float>::infinity(), 0});
-        for (int64_t i = 0; i < count; ++i) {
-            best[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].first;
-            places[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].second;
-        }
+        const int64_t first = sentence * width, found = sentence * count;
+        best_of(scores + first, log_probabilities + first * vocabulary, width, vocabulary, count, best + found, places + found);
     });
 }
 }

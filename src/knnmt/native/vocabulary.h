@@ -17,3 +17,7 @@ void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uin
 void knnmt_best(const float* scores, const float* log_probabilities, float* best, int64_t* places, int32_t sentences,
                 int32_t width, int64_t vocabulary, int32_t count, int32_t threads);
 }
+
+// The same for one sentence.
+void best_of(const float* scores, const float* log_probabilities, int32_t width, int64_t vocabulary, int32_t count, float* best,
+             int64_t* places);

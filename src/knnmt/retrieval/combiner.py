@@ -94,11 +94,6 @@ class SentenceDistances:
         self.sums.zero_()
         self.steps.zero_()
 
-    def restart_at(self, places: Tensor) -> None:
-        """The same for the sentences at these places."""
-        self.sums.index_fill_(0, places, 0)
-        self.steps.index_fill_(0, places, 0)
-
     def add(self, nearest_sq: Tensor) -> SentenceSoFar:
         """Add a step, (sentences * width,) squared distances; rows that found nothing are left out."""
         distances = nearest_sq.view(len(self.sums), -1).sqrt()
@@ -107,16 +102,6 @@ class SentenceDistances:
         self.sums += distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
         self.steps += rows > 0
         return self._of_rows(self.steps.clamp(min=1), distances.shape[1])
-
-    def in_turn(self, nearest_sq: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums and steps after each of several steps of a sentence, (sentences, turns) each; none of them is added.
-
-        nearest_sq: (sentences * turns,) squared distances
-        """
-        distances = nearest_sq.view(len(self.sums), -1).sqrt()
-        found = ~distances.isinf()
-        sums = self.sums[:, None] + distances.masked_fill(~found, 0).cumsum(1)
-        return sums, self.steps[:, None] + found.cumsum(1)
 
     def so_far(self, rows: int) -> SentenceSoFar:
         """The means over the steps added so far; rows: the number of rows of all sentences together."""

@@ -7,11 +7,11 @@ with a fixed or fading λ or a combiner that is compiled, too (`retriever.steps_
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,50 +20,47 @@ from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
+from knnmt.native.structures import address, made
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
-from knnmt.retrieval.open_store import Chosen, ChosenEntries, Snapshot
-from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
+from knnmt.retrieval.open_store import Chosen, Snapshot
+from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import Combiner
 from knnmt.retrieval.trained.compiled import CompiledNetwork
 
-_MAX_NEIGHBOURS = 256  # as in step.cpp
+MAX_NEIGHBOURS = 256  # as in step.cpp
 
 
-class _Cache(ctypes.Structure):
-    """As in step.cpp."""
+def _at(tensor: Tensor) -> int:
+    return tensor.data_ptr()
 
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("capacity", "dimensions", "k")),
-        ("threshold", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("keys", "distances_sq", "ids", "written")),
+
+def mixing_of(store: Snapshot, config: RetrievalConfig, network: CompiledNetwork | None) -> npt.NDArray[np.void]:
+    """The settings of equations 2 and 3 for compiled code, as a structure `OwnMixing`; it has no vocabulary yet.
+
+    It refers to memory of the network.
+    """
+    mixing = made("OwnMixing", k=min(config.k, store.size))
+    mixture = mixing["mixture"]
+    mixture["temperature"], mixture["weight"], mixture["fades"] = (
+        config.temperature,
+        config.interpolation_weight,
+        config.fades,
     )
+    fading = config.fading
+    for name in ("scale", "width", "sentence_scale", "sentence_width"):
+        mixture[name] = 1 if fading is None else getattr(fading, name)
+    mixture["same_distance"] = store.same_distance
+    mixture["network"] = 0 if network is None else network.address
+    return mixing
 
 
-class _Mixture(ctypes.Structure):
-    """As in mixing.h."""
-
-    _fields_ = (
-        ("temperature", ctypes.c_float),
-        ("weight", ctypes.c_float),
-        ("fades", ctypes.c_int32),
-        *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width", "same_distance")),
-        ("network", ctypes.c_void_p),
+def damage(store: Snapshot, vocabulary: int) -> DatastoreDamagedError:
+    """The error if compiled code met impossible values."""
+    return DatastoreDamagedError(
+        f"{store.datastore.path}: a token of its entries is not one of the model's {vocabulary:,}, "
+        "or its index names entries that it does not have. `knnmt verify` checks every byte."
     )
-
-
-class _OwnMixing(ctypes.Structure):
-    """As in own.cpp."""
-
-    _fields_ = (
-        ("mixture", _Mixture),
-        ("k", ctypes.c_int32),
-        ("vocabulary", ctypes.c_int64),
-    )
-
-
-def _at(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
 
 
 class CompiledSteps:
@@ -84,23 +81,12 @@ class CompiledSteps:
         self._config = config
         self._statistics = statistics
         self._first = True
-        self._unsearched = sentences  # if steps are taken in turn: how many sentences have not searched yet
         self._k = min(config.k, store.size)
-        fading = config.fading
-        of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
-        self._mixture = _Mixture(
-            config.temperature, config.interpolation_weight, config.fades, *of_fading, store.same_distance
-        )
-        if network is not None:
-            self._mixture.network = network.address
+        self._mixing = mixing_of(store, config, network)
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._own: CompiledOwnEntries | None = None
-        self._chosen: ChosenEntries | None = None
-        self._own_mixing = _OwnMixing()
-        # For each of the last steps that were taken together: sums and steps (2, rows) after it, and its neighbours.
-        self._after, self._places = torch.empty((2, 0)), torch.empty((0, self._k), dtype=torch.long)
 
     @classmethod
     def of(
@@ -120,7 +106,7 @@ class CompiledSteps:
             return None
         if config.segments is not None and store.index.entries.key_dtype != torch.float16:
             return None
-        if native is None or store.device.type != "cpu" or config.k > _MAX_NEIGHBOURS:
+        if native is None or store.device.type != "cpu" or config.k > MAX_NEIGHBOURS:
             return None
         if config.cache is not None and (statistics.borrowed_distances is not None or config.cache.whole_states):
             return None
@@ -138,8 +124,6 @@ class CompiledSteps:
                 entries = self._store.index.entries
                 scored = self._network is not None
                 self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts, scored)
-                self._own_mixing = _OwnMixing(self._mixture, self._k)
-                self._chosen = chosen[0]
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""
@@ -154,9 +138,9 @@ class CompiledSteps:
         queries = self._store.project(states).contiguous()
         offsets = torch.empty(rows)
         if self._own is not None:
-            self._own_mixing.vocabulary = scores.shape[1]
+            self._mixing["vocabulary"] = scores.shape[1]
             changed = (self._sums, self._steps, scores, offsets)
-            sound = self._own.mix(self._own_mixing, scores.stride(0), queries, *changed)
+            sound = self._own.mix(self._mixing, scores.stride(0), queries, *changed)
             statistics.count(rows, rows, 0, first)
             return self._sound(sound, scores, offsets)
         if self._cache is None:
@@ -167,111 +151,22 @@ class CompiledSteps:
         values, counts = self._store.values, self._store.all_counts(self._use_counts)
         said = None if self._network is None else self._store.own_log_probabilities
         sound = self._native.knnmt_mix(
-            ctypes.byref(self._mixture),
+            address(self._mixing),  # its mixture comes first
             sentences,
             rows // sentences,
             self._k,
-            *(ctypes.c_int64(each) for each in (len(values), scores.shape[1], scores.stride(0))),
+            *(len(values), scores.shape[1], scores.stride(0)),
             *(_at(each) for each in (distances_sq, ids, values)),
             *(None if each is None else _at(each) for each in (counts, said)),
             *(_at(each) for each in (self._sums, self._steps, scores, offsets)),
         )
         return self._sound(sound, scores, offsets)
 
-    def mix_in_turn(self, states: Tensor, scores: Tensor, turns: Sequence[int]) -> Tensor:
-        """Equation 3 on several steps of each sentence, in place; returns the offset of all scores of each row.
-
-        states (rows, dim); scores (rows, vocabulary) float32; turns: how many rows, one after the other, each sentence
-        has. `accept` says how many of them count. It is for sentences that are searched in their own segments.
-        """
-        assert self._own is not None  # noqa: S101 - `BatchRetrieval.in_turn` has checked this
-        with timing.stage("retrieval"):
-            queries = self._store.project(states).contiguous()
-            rows = len(queries)
-            offsets, self._places = torch.empty(rows), torch.empty((rows, self._k), dtype=torch.long)
-            self._after = torch.empty(2, rows)
-            self._own_mixing.vocabulary = scores.shape[-1]
-            changed = (self._sums, self._steps, *self._after, self._places, scores, offsets)
-            sound = self._own.mix_in_turn(self._own_mixing, scores.stride(0), turns, queries, *changed)
-            return self._sound(sound, scores, offsets)
-
-    def accept(self, last: Sequence[int], steps: int) -> None:
-        """Each sentence continues after one of the rows, last (sentences,). steps: how many rows count as searches"""
-        self._sums, self._steps = self._after.index_select(1, torch.tensor(last))
-        self.count(steps)
-
-    def count(self, searches: int) -> None:
-        """Count searches of a pass or several; each sentence has a first one."""
-        first = min(searches, self._unsearched)
-        self._unsearched -= first
-        if first:
-            self._statistics.count(first, first, 0, first=True)
-        self._statistics.count(searches - first, searches - first, 0, first=False)
-
-    @property
-    def projected(self) -> bool:
-        """Whether states are projected before the search."""
-        return self._store.projection is not None
-
-    @property
-    def sums_and_steps(self) -> tuple[Tensor, Tensor]:
-        """Distances and steps of the sentences so far, (sentences,) each, which compiled passes change."""
-        self._sums, self._steps = self._sums.contiguous(), self._steps.contiguous()
-        return self._sums, self._steps
-
-    def described(self, drafting: Drafting, vocabulary: int) -> tuple[int, int, int]:
-        """Where compiled passes find the settings of mixture and drafts, and the entries. It completes the settings."""
-        assert self._own is not None  # noqa: S101 - as above
-        self._own_mixing.vocabulary = drafting.vocabulary = vocabulary
-        drafting.k = self._k
-        return ctypes.addressof(self._own_mixing), ctypes.addressof(drafting), self._own.address
-
-    def first_draft(self, sentence: int, drafting: Drafting, vocabulary: int) -> list[int]:
-        """The first tokens of a segment that is almost the same as a sentence of the batch; [] if there is none."""
-        assert self._chosen is not None  # noqa: S101 - sentences are drafted in their own segments
-        return self._chosen.first_draft(sentence, drafting.most, drafting.end, vocabulary)
-
-    def require_sound(self, sound: bool, vocabulary: int) -> None:
-        """Raise an error if compiled code met impossible values."""
-        if not sound:
-            raise DatastoreDamagedError(
-                f"{self._store.datastore.path}: a token of its entries is not one of the model's {vocabulary:,}, "
-                "or its index names entries that it does not have. `knnmt verify` checks every byte."
-            )
-
-    def draft(
-        self,
-        drafting: Drafting,
-        last: Sequence[int],
-        newest: Sequence[int],
-        sure: Sequence[float],
-        limits: Sequence[int],
-    ) -> list[list[int]]:
-        """The tokens that may come next in each sentence, after the row of `accept` that chose its newest token."""
-        assert self._own is not None  # noqa: S101 - as above
-        drafting.k, drafting.vocabulary = self._k, self._own_mixing.vocabulary
-        return self._own.draft(drafting, self._places, last, newest, sure, limits)
-
     def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:
         """The offsets; an error if compiled code met impossible values."""
-        self.require_sound(sound, scores.shape[1])
+        if not sound:
+            raise damage(self._store, scores.shape[1])
         return offsets
-
-    def same_as(self, other: object) -> bool:
-        """Whether both search the same store in the same way, and count together."""
-        if not isinstance(other, CompiledSteps):
-            return False
-        alike = self._store is other._store and self._config == other._config
-        alike = alike and CompiledNetwork.same(self._network, other._network)
-        return alike and self._statistics is other._statistics
-
-    def replace(self, place: int, other: CompiledSteps, sentence: int) -> None:
-        """A sentence of another batch, which has retrieved nothing, takes the place of one that is done."""
-        assert self._own is not None  # noqa: S101 - as above
-        assert other._own is not None  # noqa: S101
-        self._own.replace(place, other._own, sentence)
-        self._sums[place], self._steps[place] = 0, 0
-        self._unsearched += 1
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i takes over the state of sentence sentences[i]."""
@@ -303,14 +198,14 @@ class _CompiledCache:
         distances, misses = torch.empty(rows), torch.empty(rows, dtype=torch.long)
         distances_sq, ids = torch.empty((rows, self._k)), torch.empty((rows, self._k), dtype=torch.long)
         places = [_at(array) for array in (queries, distances, distances_sq, ids, misses)]
-        missed = native.knnmt_cache_look(ctypes.byref(cache), self._scopes, each, torch.get_num_threads(), *places)
+        missed = native.knnmt_cache_look(address(cache), self._scopes, each, torch.get_num_threads(), *places)
         misses = misses[:missed]
         if missed:
             found_sq, found = store.nearest(queries if missed == rows else queries[misses], self._k)
             distances_sq[misses], ids[misses] = found_sq, found
         kept = torch.arange(rows) if self._config.keep_hits else misses
         places = [_at(array) for array in (kept, queries, distances_sq, ids)]
-        native.knnmt_cache_keep(ctypes.byref(cache), len(kept), each, *places)
+        native.knnmt_cache_keep(address(cache), len(kept), each, *places)
         self._most_written += each
         statistics.count(rows, missed, rows - missed, first)
         statistics.count_hits(distances, distances.isfinite())
@@ -323,7 +218,7 @@ class _CompiledCache:
             self._written = self._written[sentences]
             self._arrays = [array[sentences] for array in self._arrays]
 
-    def _room_for(self, rows: int, dim: int) -> _Cache:
+    def _room_for(self, rows: int, dim: int) -> npt.NDArray[np.void]:
         """The cache as compiled code sees it, with room for another step of this many rows per scope."""
         shapes = ((dim,), (self._k,), (self._k,))
         if not self._arrays:
@@ -339,5 +234,7 @@ class _CompiledCache:
         if needed > capacity and larger > capacity:
             self._arrays = [grown(array, larger, 0) for array in self._arrays]
             capacity = larger
-        places = [_at(array) for array in (*self._arrays, self._written)]
-        return _Cache(capacity, dim, self._k, self._config.threshold, *places)
+        keys, distances_sq, ids = (array.data_ptr() for array in self._arrays)
+        shape = {"capacity": capacity, "dimensions": dim, "k": self._k}
+        places = {"keys": keys, "distances_sq": distances_sq, "ids": ids, "written": self._written.data_ptr()}
+        return made("Cache", threshold=self._config.threshold, **shape, **places)

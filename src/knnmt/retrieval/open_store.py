@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import count, islice, takewhile
+from itertools import count
 from threading import Lock
 
 import numpy as np
@@ -40,22 +40,12 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class ChosenEntries:
-    """The entries in which each sentence is searched, as ascending distinct ids, and the part of it that they cover.
-
-    matches: the tokens of a segment that is almost the same as the sentence; empty if there is none
-    """
+    """The entries in which each sentence is searched, as ascending distinct ids, and the part of it that they cover."""
 
     entries: list[Array]
     coverage: list[Coverage]
-    matches: list[list[int]]
-
-    def first_draft(self, sentence: int, most: int, end: int, vocabulary: int) -> list[int]:
-        """The first tokens of a sentence's match, as far as they are tokens of the model before the end."""
-        sound = takewhile(lambda token: token != end and 0 <= token < vocabulary, self.matches[sentence])
-        return list(islice(sound, most))
 
 
-MATCH = 0.95  # the share of a source that a segment holds if it is almost the same
 Chosen = Sequence[ChosenEntries | None]
 """The entries for each way in which sentences of a batch retrieve; None if it does not search by segment."""
 
@@ -186,12 +176,7 @@ class Snapshot:
             else:
                 own = self.source_index.entries_of(found.sentences, entries.said_again)
                 chosen = self.source_index.searched(own, sources)
-            matches: list[list[int]] = [[] for _ in sources]
-            if (found.by_one >= MATCH).any():
-                closest = np.where(found.by_one[:, None] >= MATCH, found.sentences[:, :1], -1)
-                of_closest = self.source_index.entries_of(closest)
-                matches = [entries.values_of(torch.from_numpy(ids)).tolist() for ids in of_closest]
-            return ChosenEntries(chosen, found.coverage(), matches)
+            return ChosenEntries(chosen, found.coverage())
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """The entries alone."""

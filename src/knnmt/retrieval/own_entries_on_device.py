@@ -67,38 +67,23 @@ class OwnKeys:
             self._on_host = torch.empty(capacity, dtype=torch.long, pin_memory=self._device.type == "cuda")
         self.number = next(_numbers)
 
-    def put(self, index: IndexSnapshot, chosen: Sequence[Array], used: Array | None = None) -> Array:
+    def put(self, index: IndexSnapshot, chosen: Sequence[Array]) -> Array:
         """Copy the entries of sentences here, one after the other; returns their spans, (sentences, 2).
 
-        used: (others, 2), spans that other sentences still use; without it, all that was put before must be done with.
-        If there is not enough room, everything moves to larger memory.
+        They replace those of the last batch, which must be finished. If there is not enough room, memory grows.
         """
         ends = np.cumsum([0, *map(len, chosen)])
-        ends += self._room(int(ends[-1]), np.empty((0, 2), np.int64) if used is None else used)
-        if ends[-1] > ends[0]:
-            place = slice(int(ends[0]), int(ends[-1]))
-            ids = self._on_host[place]
+        if total := int(ends[-1]):
+            if total > len(self.ids):
+                self._make(1 << (total - 1).bit_length())
+            ids = self._on_host[:total]
             np.concatenate(chosen, out=ids.numpy())
-            self.ids[place].copy_(ids, non_blocking=True)
-            gather_keys(index, ids, self.ids[place], self.keys[place])
-            torch.linalg.vector_norm(self.keys[place], dim=1, dtype=torch.float32, out=self.norms_sq[place])
-            self.norms_sq[place].square_()
+            self.ids[:total].copy_(ids, non_blocking=True)
+            gather_keys(index, ids, self.ids[:total], self.keys[:total])
+            torch.linalg.vector_norm(self.keys[:total], dim=1, dtype=torch.float32, out=self.norms_sq[:total])
+            self.norms_sq[:total].square_()
         spans: Array = np.stack([ends[:-1], ends[1:]], axis=1)
         return spans
-
-    def _room(self, total: int, used: Array) -> int:
-        """Where so many entries fit, between spans that are used or after them."""
-        place = 0
-        for begin, end in sorted(used[used[:, 1] > used[:, 0]].tolist()):
-            if begin - place >= total:
-                return place
-            place = max(place, end)
-        if place + total > len(self.ids):
-            before = self.keys, self.norms_sq, self.ids
-            self._make(1 << (place + total - 1).bit_length())
-            for mine, other in zip((self.keys, self.norms_sq, self.ids), before, strict=True):
-                mine[:place] = other[:place]
-        return place
 
 
 def gather_keys(index: IndexSnapshot, ids: Tensor, on_device: Tensor, keys: Tensor) -> None:
@@ -150,10 +135,6 @@ class OwnEntriesOnDevice:
         on_host = self._on_host.numpy()
         on_host[: len(spans)], on_host[len(spans) :] = spans, 0
         self.spans.copy_(self._on_host, non_blocking=True)
-
-    def admit(self, places: Tensor, spans: Tensor) -> None:
-        """Other sentences take these places, with these spans of their entries, all on the device."""
-        self.spans.index_copy_(0, places, spans)
 
     def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor, sentences: int) -> None:
         """Sentence i takes over the entries of sentence rows[i] of `earlier`; from `sentences` on all are blanks."""

@@ -1,10 +1,11 @@
 """Retrieval for a batch during decoding: the request of each sentence, and the implementation that serves the batch.
 
     plain      PyTorch, for every request (`plain`)
-    compiled   on a CPU, if all sentences retrieve in the same way, in compiled code (`compiled`)
-    recorded   on a GPU, the same with a search at every step, in steps that are replayed (`recorded`)
+    compiled   a CPU: if all sentences retrieve in the same way, in compiled code (`compiled`)
+    mixtures   a CPU: each sentence's own segments, as part of compiled steps (`own_mixtures`)
+    recorded   a GPU: a search at every step, as part of steps that are replayed (`recorded`)
 
-The fast implementations find the same as the plain one. `steps_for` alone decides.
+The fast implementations find the same as the plain one. The backend of the search takes the last two, if it can.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from knnmt.index.covering import Coverage
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import Chosen, OpenStore
 from knnmt.retrieval.own_entries_on_device import can_serve
+from knnmt.retrieval.own_mixtures import OwnMixtures, why_not_mixed
 from knnmt.retrieval.plain import Group, PlainSteps, Retrieved
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.statistics import Statistics
@@ -61,7 +63,7 @@ class Retrieval:
 
 
 class RetrievalSteps(Protocol):
-    """The retrieval of a batch, step by step. Recorded steps begin and are kept in an arena, and mix in two halves."""
+    """The retrieval of a batch, step by step."""
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]], chosen: Chosen) -> None:
         """Call it before the first step. sources: token ids of the batch."""
@@ -82,23 +84,11 @@ def steps_for(
     sentences: int,
     statistics: Statistics,
     evidence: list[Retrieved | None] | None = None,
-    fixed: bool = False,
-) -> RetrievalSteps | RecordedRetrieval:
-    """The fastest implementation that serves the request.
-
-    fixed: the loop takes steps of fixed shape, which can be recorded
-    """
+) -> RetrievalSteps:
+    """The fastest implementation that serves the request."""
     if len(groups) == 1 and len(groups[0].sentences) == sentences and evidence is None:
-        store, config = groups[0].store, groups[0].config
-        combiner = groups[0].combiner
+        store, config, combiner = groups[0].store, groups[0].config, groups[0].combiner
         if groups[0].gate is None and config.fast is None and store.size:
-            recordable = config.cache is None and combiner is None  # a cache chooses the rows; no combiner is recorded
-            if (
-                fixed
-                and recordable
-                and (config.segments is None or can_serve(store.index.entries, config.k, store.device))
-            ):
-                return RecordedRetrieval(store, config)
             compiled = CompiledSteps.of(store, config, sentences, statistics, combiner)
             if compiled is not None:
                 return compiled
@@ -132,27 +122,44 @@ class BatchRetrieval:
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
         self._chosen: Chosen | None = None
-        self._way: RetrievalSteps | RecordedRetrieval | None = None
+        self._way: RetrievalSteps | None = None
         self._mixed = False
         self._told = 0  # tokens that were forced before the first chosen one
 
-    def recorded(self) -> RecordedRetrieval | None:
-        """The retrieval for a loop of steps of fixed shape, or None if another loop has to decode."""
-        way = self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps, fixed=True)
-        return way if isinstance(way, RecordedRetrieval) else None
-
     @property
     def way(self) -> RetrievalSteps:
-        """The retrieval for a loop of steps of any shape."""
-        if self._way is None or isinstance(self._way, RecordedRetrieval):
+        """The retrieval for steps that are made one by one."""
+        if self._way is None:
             self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps)
-            assert not isinstance(self._way, RecordedRetrieval)  # noqa: S101 - only fixed steps are recorded
         return self._way
 
-    def in_turn(self) -> CompiledSteps | None:
-        """Steps that can be taken several at once for a sentence, or None if that is not possible."""
-        segments = len(self.groups) == 1 and self.groups[0].config.segments is not None
-        return self.way if segments and isinstance(self.way, CompiledSteps) else None
+    def why_not_recorded(self) -> str | None:
+        """Why the search cannot be part of steps that a GPU records, or None if it can."""
+        if self.steps is not None:
+            return "evidence is recorded"
+        if len(self.groups) != 1 or len(self.groups[0].sentences) != len(self.snapshots):
+            return "sentences search in different ways"
+        store, config, combiner = self.groups[0].store, self.groups[0].config, self.groups[0].combiner
+        reasons = {
+            "Fast kNN-MT is used": config.fast is not None,
+            "a gate is used": self.groups[0].gate is not None,
+            "a combiner is used": combiner is not None,
+            "a cache is used": config.cache is not None,
+            "the store is empty": not store.size,
+            "no kernel searches the segments' keys": config.segments is not None
+            and not can_serve(store.index.entries, config.k, store.device),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
+    def recorded(self) -> RecordedRetrieval:
+        """The retrieval for steps that a GPU records, if `why_not_recorded` has no reason against it."""
+        return RecordedRetrieval(self.groups[0].store, self.groups[0].config)
+
+    def why_not_compiled(self) -> str | None:
+        """Why compiled code cannot search at every step of a batch without returning, or None if it can."""
+        if self.steps is not None:
+            return "evidence is recorded"
+        return next((why for group in self.groups if (why := why_not_mixed(group)) is not None), None)
 
     @property
     def chooses(self) -> bool:
@@ -183,6 +190,10 @@ class BatchRetrieval:
                 for sentence, coverage in zip(group.sentences, chosen.coverage, strict=True):
                     found[sentence] = coverage
         return found
+
+    def mixtures(self, sources: Sequence[Sequence[int]], vocabulary: int) -> OwnMixtures:
+        """The mixture of each sentence for compiled steps, if `why_not_compiled` has no reason against it."""
+        return OwnMixtures(self.groups, self.choose(sources), len(self.snapshots), vocabulary, self.statistics)
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ class Statistics:
         the nearest kept state was a hit itself
     fast_bytes: with Fast kNN-MT, the largest size of the small stores of one batch; fast_states_bytes: the encoder
         states in memory maps
-    drafts: the number of drafts from the memory, by length; accepted: how many of their tokens were accepted
     left_out: how often a shard did not answer for a sentence
     """
 
@@ -37,19 +35,7 @@ class Statistics:
     borrowed_distances: Counter[int] | None = None
     fast_bytes: int = 0
     fast_states_bytes: int = 0
-    drafts: Counter[int] = field(default_factory=Counter)
-    accepted: int = 0
     left_out: int = 0
-
-    @property
-    def drafted(self) -> int:
-        """The tokens of all drafts."""
-        return sum(length * count for length, count in self.drafts.items())
-
-    @property
-    def tokens_a_pass(self) -> float:
-        """Tokens of a sentence per pass of the decoder: 1 without drafts."""
-        return self.rows / (self.rows - self.accepted) if self.rows else 1.0
 
     def saved(self, with_first_step: bool = True) -> float:
         """The part of all rows that was not searched."""
@@ -69,11 +55,6 @@ class Statistics:
             lines.append(
                 f"fast         {batch:,.1f} MB at most for the stores of a batch; {states:,.1f} MB of states, mapped"
             )
-        if drafts := self.drafts.total():
-            each = f"{self.accepted / drafts:.2f} for each draft, {self.tokens_a_pass:.2f} tokens per pass"
-            lines.append(f"drafts       {self.accepted:,} of {self.drafted:,} tokens accepted; {each}")
-            lengths = ", ".join(f"{length}: {count:,}" for length, count in sorted(self.drafts.items()))
-            lines.append(f"by length    {lengths}")
         if self.left_out:
             lines.append(f"shards       {self.left_out:,} times a shard did not answer for a sentence")
         return "\n".join(lines)
@@ -82,12 +63,6 @@ class Statistics:
         """Count how often shards did not answer for sentences of a batch."""
         with _counting:
             self.left_out += times
-
-    def count_drafts(self, lengths: Iterable[int], accepted: int) -> None:
-        """Count the drafts of a pass of the decoder."""
-        with _counting:
-            self.drafts.update(lengths)
-            self.accepted += accepted
 
     def count(self, rows: int, searches: int, hits: int, first: bool) -> None:
         """Count a step. first: whether it is the first of its batch."""

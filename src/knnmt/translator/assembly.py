@@ -133,9 +133,8 @@ def _joined_parts(
             before = begin + len(segments[number].before)
             spans = moved_spans(spans_of(tokenizer, part.hypothesis.tokens), decoded[number], texts[number])
             spans = [(before + start, before + end) for start, end in spans]
-        of_tokens = (part.hypothesis.tokens, part.evidence, spans, part.hypothesis.drafted)
-        for token, why, span, drafted in zip_longest(*of_tokens):
-            tokens.append(Token(token, tokenizer.piece(token), why, span, bool(drafted)))
+        for token, why, span in zip_longest(part.hypothesis.tokens, part.evidence, spans):
+            tokens.append(Token(token, tokenizer.piece(token), why, span))
     steps = [part.steps for part in parts if part.steps is not None]
     summed = sum(each.score * len(each.tokens) ** config.length_penalty for each in hypotheses)
     log_probability = summed / len(tokens)

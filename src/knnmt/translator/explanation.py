@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, tee
 from statistics import fmean
 from typing import TYPE_CHECKING, Unpack
@@ -86,16 +86,6 @@ class Explanation:
         """How much of the translation came from memory, 0 to 1."""
         return _mean_share(token for word in self.words for token in word.tokens)
 
-    def strides(self) -> list[str]:
-        """The text in pieces that came in one pass each, if some of its tokens were drafted from the memory."""
-        tokens = self.translation.tokens
-        if not any(token.drafted for token in tokens):
-            return []
-        begins = [_span(token)[0] for token in tokens if not token.drafted]
-        ends = [*begins[1:], len(self.translation.text)]
-        pieces = (self.translation.text[begin:end] for begin, end in zip(begins, ends, strict=True))
-        return [piece for piece in pieces if piece.strip()]
-
     def pieces(self) -> Iterator[str | Word]:
         """The translation's text from start to end: words, and the text between them."""
         done = 0
@@ -111,8 +101,7 @@ class Explanation:
 def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Settings]) -> Iterator[Explanation]:
     """Translate texts with and without a memory, and explain where each word came from. Lazy, and in order.
 
-    settings: those of `Translator.stream`; a datastore or a retrieval is needed, here or in the translator. With a beam
-        of 1, texts are translated once more, one by one, to see which tokens are drafted from the memory
+    settings: those of `Translator.stream`; a datastore or a retrieval is needed, here or in the translator
     """
     datastore, ready = settings.get("datastore", translator.datastore), settings.get("retrieval")
     if ready is not None:
@@ -124,25 +113,13 @@ def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Set
     with_memory: Settings = {"match": True, **settings, "evidence": True}
     without: Settings = {**settings, "datastore": None, "retrieval": None}
     without |= {"evidence": False, "steps": False, "match": False}
-    here, there, again = tee(texts, 3)
+    here, there = tee(texts)
     streams = translator.stream(here, **with_memory), translator.stream(there, **without)
     both: Iterator[tuple[Translation, Translation]] = zip(*streams, strict=True)
-    if settings.get("beam") == 1:  # evidence is not recorded if tokens are drafted
-        plainly: Settings = {**settings, "evidence": False, "steps": False, "match": False, "batch_size": 1}
-        drafts = translator.stream(again, **plainly)
-        both = ((_drafted(made, other), alone) for (made, alone), other in zip(both, drafts, strict=True))
     return (
         Explanation(made, tuple(words_of(made)), alone.text, manifest.source_language, manifest.target_language)
         for made, alone in both
     )
-
-
-def _drafted(made: Translation, other: Translation) -> Translation:
-    """A translation whose tokens know whether they were drafted, taken from an equal translation."""
-    if [token.id for token in made.tokens] != [token.id for token in other.tokens]:
-        return made
-    pairs = zip(made.tokens, other.tokens, strict=True)
-    return replace(made, tokens=tuple(replace(token, drafted=its.drafted) for token, its in pairs))
 
 
 def words_of(translation: Translation) -> Iterator[Word]:

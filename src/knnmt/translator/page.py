@@ -122,7 +122,7 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 <dt>From memory</dt><dd>{percent(explanation.share)}</dd>
 <dt>Model alone</dt><dd{target}>{_alone(explanation)}</dd>
 {_match(explanation.translation.match, explanation, source, target)}{_known(explanation.translation)}\
-{_strides(explanation, target)}</dl>
+</dl>
 </article>"""
 
 
@@ -238,13 +238,6 @@ def _known(translation: Translation) -> str:
     return lines + (
         "" if certainty is None else f"<dt>Certainty</dt><dd>about {certainty}% is likely to need no change</dd>\n"
     )
-
-
-def _strides(explanation: Explanation, target: str) -> str:
-    """The words that came in one pass of the decoder, if tokens were drafted."""
-    strides = explanation.strides()
-    pieces = " ".join(f'<span class="stride">{_text(piece.strip())}</span>' for piece in strides)
-    return f"<dt>In one go</dt><dd><p{target}>{pieces}</p></dd>\n" if strides else ""
 
 
 def _changes(text: str, other: str) -> str:

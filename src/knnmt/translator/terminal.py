@@ -66,8 +66,6 @@ def _summary(explanation: Explanation, console: Console) -> RenderableType:
         lines.add_row("closest", _match(translation.match))
     if translation.coverage:
         lines.add_row("covered", in_per_cent(translation.coverage))
-    if strides := explanation.strides():
-        lines.add_row("in one go", Text(" | ").join(Text(visible(piece.strip())) for piece in strides))
     if translation.certainty is not None:
         lines.add_row("certainty", f"about {translation.certainty}% is likely to need no change")
     lines.add_row("memory", Text.assemble((percent(explanation.share), "bold"), " of it  ", _legend(console)))

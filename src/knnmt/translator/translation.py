@@ -21,14 +21,12 @@ class Token:
     """A target token: its id, its text in the vocabulary, and on request why it was chosen.
 
     span: with evidence, its characters in the translation's text, (start, end); may be empty
-    drafted: whether it was drafted from the memory, and came in one pass of the decoder with the token before it
     """
 
     id: int
     text: str
     evidence: Evidence | None = None
     span: Span | None = None
-    drafted: bool = field(default=False, compare=False)  # depends on what is decoded together
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Answer:
     """The translations of some texts, and their cost.
 
     tokens: of the best hypotheses, including ends of sentences
-    searches: rows, searches, both of them at first steps, and tokens drafted and accepted; all 0 without a memory
+    searches: rows, searches, and both of them at first steps; all 0 without a memory
     """
 
     texts: list[str]

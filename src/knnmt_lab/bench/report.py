@@ -34,8 +34,7 @@ def _written(report: BenchReport, table: Callable[[_Rows], str], item: str) -> s
     parts = [
         _conditions(report),
         *(f"{warning[0].upper()}{warning[1:]}." for warning in report.text.warnings),
-        "Tokens per second (median, slowest and fastest round); searches saved (of all, and without first steps); "
-        "tokens per pass of the decoder:",
+        "Tokens per second (median, slowest and fastest round); searches saved (of all, and without first steps):",
         table(_speed_rows(report)),
         "Where the time went, in milliseconds per token:",
         table(_stage_rows(report)),
@@ -71,7 +70,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _speed_rows(report: BenchReport) -> _Rows:
-    rows = [["system", "batch", "tokens/s", "range", f"/ {report.systems[0]}", "saved", "a pass", "MiB"]]
+    rows = [["system", "batch", "tokens/s", "range", f"/ {report.systems[0]}", "saved", "MiB"]]
     for each in report.measurements:
         saved, after = each.saved, each.saved_after_first_steps
         rows.append(
@@ -81,7 +80,6 @@ def _speed_rows(report: BenchReport) -> _Rows:
                 f"{min(each.speeds):,.0f} to {max(each.speeds):,.0f}",
                 f"{report.ratio(each):.2f}",
                 "-" if saved is None else f"{saved:.0%} ({'-' if after is None else f'{after:.0%}'})",
-                "-" if each.tokens_a_pass is None else f"{each.tokens_a_pass:.2f}",
                 "-" if each.resident_mib is None else f"{each.resident_mib:,}",
             ]
         )

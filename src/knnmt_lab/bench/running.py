@@ -54,8 +54,6 @@ class Measurement:
     stage_milliseconds: by the names of `STAGES` and `REST`, per token, mean over the rounds
     saved: the part of all rows that was not searched, and the same without first steps, which the paper leaves out;
         None without a memory
-    tokens_a_pass: tokens of a sentence per pass of the decoder; more than 1 if tokens are drafted from the memory;
-        None without a memory
     resident_mib: memory of the process after its last round; None if the machine does not tell
     """
 
@@ -65,7 +63,6 @@ class Measurement:
     stage_milliseconds: Mapping[str, float]
     saved: float | None
     saved_after_first_steps: float | None
-    tokens_a_pass: float | None
     resident_mib: int | None
 
     @property
@@ -159,7 +156,7 @@ def _measurement(system: str, batch_size: int, answers: Sequence[Answer]) -> Mea
         for stage, names in STAGES.items()
     }
     by_stage[REST] = seconds - sum(by_stage.values())
-    rows, searches, first_rows, first_searches, accepted = (
+    rows, searches, first_rows, first_searches = (
         sum(counts) for counts in zip(*(each.searches for each in answers), strict=True)
     )
     return Measurement(
@@ -169,7 +166,6 @@ def _measurement(system: str, batch_size: int, answers: Sequence[Answer]) -> Mea
         {stage: 1000 * spent / tokens for stage, spent in by_stage.items()},
         1 - searches / rows if rows else None,
         1 - (searches - first_searches) / (rows - first_rows) if rows > first_rows else None,
-        rows / (rows - accepted) if rows else None,
         answers[-1].resident_mib,
     )
 

@@ -22,9 +22,9 @@ from typing import Any
 from knnmt import KnnmtError, stage_times
 from knnmt.errors import SlowSearchWarning
 
-# Rows, searches, both of them at first steps, and tokens drafted and accepted.
-Searches = tuple[int, int, int, int, int]
-NO_SEARCHES: Searches = (0, 0, 0, 0, 0)
+# Rows, searches, and both of them at first steps.
+Searches = tuple[int, int, int, int]
+NO_SEARCHES: Searches = (0, 0, 0, 0)
 # texts and batch size -> translations, tokens of the best hypotheses (including ends of sentences), searches
 Translate = Callable[[list[str], int], tuple[list[str], int, Searches]]
 
@@ -93,7 +93,7 @@ def load_translator(
         counted = Statistics()
         found = translator.translate(texts, batch_size=batch_size, beam=beam, statistics=counted)
         tokens = sum(len(each.tokens) for each in found)
-        searches = (counted.rows, counted.searches, counted.first_rows, counted.first_searches, counted.accepted)
+        searches = (counted.rows, counted.searches, counted.first_rows, counted.first_searches)
         return [each.text for each in found], tokens, searches
 
     about = {

@@ -1,5 +1,5 @@
 // What beam search continues with, from the candidates of candidates.cu: what `choose_in_pytorch` of
-// knnmt.decoding.recorded_choice does after softmax and mixture.
+// knnmt.decoding.graph_choice does after softmax and mixture.
 //
 // A block is a sentence with `width` rows. HALF is put before this text. numbers and forbidden: as in candidates.cu. The
 // 2 * width best of all rows count; of equal ones first those of the first row, then those of the first token. The best of them

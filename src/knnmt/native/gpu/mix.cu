@@ -2,32 +2,30 @@
 //
 // A block is a sentence, a warp one of its rows. As knnmt_mix of ../step.cpp; `mixture` is that of mixture.h.
 //
-// The rows of a sentence are hypotheses of one step, or in_turn steps one after the other. sums_after and steps_after are
-// written: (sentences,), which may be sums and steps, or in_turn (rows,), as they are after each row. offsets (rows,): what
-// is to be added to all of a row.
+// The rows of a sentence are hypotheses of one step. Written: sums and steps (sentences,), and offsets (rows,): what is to be
+// added to all of a row.
 
 #include "mixture.h"
 
 constexpr int MOST = 2048;  // neighbours of a sentence's rows
 
-extern "C" __global__ void knnmt_mix(float* scores, int vocabulary, int in_turn, const float* mixture, int width, int k,
+extern "C" __global__ void knnmt_mix(float* scores, int vocabulary, const float* mixture, int width, int k,
                                      const float* distances_sq, const long long* ids, int entries, const int* values,
-                                     const float* counts, int use_counts, const float* sums, const float* steps,
-                                     float* sums_after, float* steps_after, float* offsets) {
+                                     const float* counts, int use_counts, float* sums, float* steps, float* offsets) {
     __shared__ float weights[MOST];  // of all rows
     __shared__ int tokens[MOST];
     const int sentence = blockIdx.x, place = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = sentence * width + place, first = sentence * width, last = in_turn ? row : first + width - 1;
+    const int row = sentence * width + place, first = sentence * width, last = first + width - 1;
     float sum, found;
     add_nearest(distances_sq, ids, k, first, last, &sum, &found);
-    const bool mean_counts = !in_turn && found > 0.0f;  // the step of several hypotheses counts as one
-    const float all = sums[sentence] + (mean_counts ? sum / found : sum);
-    const float count = steps[sentence] + (mean_counts ? 1.0f : found);
+    const bool any = found > 0.0f;  // the step of several hypotheses counts as one
+    const float all = sums[sentence] + (any ? sum / found : 0.0f);
+    const float count = steps[sentence] + (any ? 1.0f : 0.0f);
     const float known = fmaxf(count, 1.0f);
     __syncthreads();  // all have read what is written over
-    if (lane == 0 && (in_turn || place == 0)) {
-        sums_after[in_turn ? row : sentence] = all;
-        steps_after[in_turn ? row : sentence] = count;
+    if (threadIdx.x == 0) {
+        sums[sentence] = all;
+        steps[sentence] = count;
     }
     const long long begin = (long long)row * k;
     const Near near = {distances_sq + begin, ids + begin, k, entries, values, use_counts ? counts : 0};

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 
+from knnmt.native.structures import made
 from knnmt.retrieval.step import Combiner
 from knnmt.retrieval.trained.combiner import MAX_K, TrainedCombiner
 from knnmt.retrieval.trained.networks import FadingRobust, Robust
-
-
-class _Network(ctypes.Structure):
-    """As in network.h."""
-
-    _fields_ = (("k", ctypes.c_int32), ("fades", ctypes.c_int32), ("numbers", ctypes.c_void_p))
 
 
 class CompiledNetwork:
@@ -28,8 +21,8 @@ class CompiledNetwork:
         self._combiner = combiner
         fades = isinstance(network, FadingRobust)
         self._numbers = _numbers(network)  # keeps their memory alive
-        self._network = _Network(network.k, fades, self._numbers.data_ptr())
-        self.address = ctypes.addressof(self._network)
+        self._network = made("Network", k=network.k, fades=fades, numbers=self._numbers.data_ptr())
+        self.address = int(self._network.ctypes.data)
 
     @classmethod
     def of(cls, combiner: Combiner | None, k: int) -> CompiledNetwork | None:
@@ -38,11 +31,6 @@ class CompiledNetwork:
             return None
         assert isinstance(combiner.network, Robust)  # noqa: S101 - as above
         return cls(combiner, combiner.network) if k <= combiner.network.k <= MAX_K else None
-
-    @staticmethod
-    def same(one: CompiledNetwork | None, other: CompiledNetwork | None) -> bool:
-        """Whether two are of the same combiner, or both are none."""
-        return (one and one._combiner) is (other and other._combiner)
 
 
 def _numbers(network: Robust) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -19,20 +21,22 @@ from devices import DEVICES
 from german import german_sentences
 from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.arena import Arenas, Recorded, arena_for, size_for
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.arena import Arena, Arenas, Recorded, borrow, give_back, size_for
+from knnmt.decoding.compiled import CompiledBackend
+from knnmt.decoding.graphs import GraphBackend
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.recorded import recorded_search
-from knnmt.decoding.search import search, search_each
+from knnmt.decoding.reference import ReferenceBackend
+from knnmt.decoding.search import backend_for, search, search_each
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
+from knnmt.native import library
 from knnmt.retrieval.combiner import DistanceCombiner
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt_lab.reproduction.random_gate import RandomGate
+from loops import recorded_search, reference_search
 
 SOURCES = [
     [5, 17, 99, 120, 3, 0],
@@ -64,7 +68,14 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 def ordinary(engine: TransformerEngine, config: DecodingConfig, *rest: Any) -> list[list[Hypothesis]]:
-    return (greedy_search if config.beam == 1 else beam_search)(engine, SOURCES, config, *rest)
+    return reference_search(engine, SOURCES, config, *rest)
+
+
+@contextmanager
+def arena_for(engine: TransformerEngine, *shape: int) -> Iterator[Arena]:
+    arena = borrow(engine, *shape)
+    yield arena
+    give_back(engine, arena)
 
 
 @pytest.mark.parametrize("beam", [1, 3, 5])
@@ -104,7 +115,7 @@ def test_sources_may_be_as_long_as_the_model_allows(small: TransformerEngine) ->
     """Which is no round number: what they are filled up with must have positions, too."""
     sources = [[3 + i % 200 for i in range(small.max_positions - 1)] + [0], *SOURCES[:2]]
     config = replace(small.generation, beam=3, n_best=3, max_tokens=12)
-    assert_same(recorded_search(small, sources, config), beam_search(small, sources, config))
+    assert_same(recorded_search(small, sources, config), search(small, sources, config))
 
 
 def test_steps_that_are_the_same_work_are_recorded_once(tiny_checkpoint: Path) -> None:
@@ -175,10 +186,15 @@ def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path)
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
     gated = replace(plain, gate=RandomGate(1.0))
     combined = replace(plain, combiner=DistanceCombiner(plain.config, 1.0))
-    assert BatchRetrieval([plain, plain]).recorded() is not None
-    for sentences in ([plain, None], [cached, cached], [gated, gated], [combined, combined]):
-        assert BatchRetrieval(sentences).recorded() is None
-    assert BatchRetrieval([plain, plain], record=True).recorded() is None
+    assert BatchRetrieval([plain, plain]).why_not_recorded() is None
+    for sentences, why in (
+        ([plain, None], "in different ways"),
+        ([cached, cached], "a cache"),
+        ([gated, gated], "a gate"),
+        ([combined, combined], "a combiner"),
+    ):
+        assert why in str(BatchRetrieval(sentences).why_not_recorded())
+    assert BatchRetrieval([plain, plain], record=True).why_not_recorded() == "evidence is recorded"
 
 
 def test_a_store_that_changes_is_searched_as_it_is_then(
@@ -245,7 +261,7 @@ def test_replayed_steps_of_the_shipped_model(dtype: str) -> None:
     engine = load_engine(device="cuda", dtype=dtype)
     sources = engine.tokenizer.encode_sources(german_sentences(96))
     config = replace(engine.generation, beam=5)
-    expected = beam_search(engine, sources, config)
+    expected = search(engine, sources, config)
     for size in (48, 32, 1):  # two of each, so that the second is replayed from its first step on
         batches = [sources[i : i + size] for i in range(0, 2 * size, size)]
         found = [best[0].tokens for batch in batches for best in search(engine, batch, config)]
@@ -256,42 +272,48 @@ def test_replayed_steps_of_the_shipped_model(dtype: str) -> None:
     assert sum(each.replays for each in kept) >= 3
 
 
-def test_search_records_on_a_gpu_what_can_be_recorded(
-    tiny: TransformerEngine, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Decided without one: by an engine that says that it is on a GPU, and loops that say who they are."""
-    for name in ("recorded_search", "recorded_drafts", "beam_search", "greedy_search"):
-        monkeypatch.setattr(f"knnmt.decoding.search.{name}", lambda *_, name=name: name)
+def test_the_fastest_backend_that_can_make_the_steps_makes_them(tiny: TransformerEngine, store: Path) -> None:
+    """Decided without a GPU: by an engine that says that it is on one."""
     plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
+    by_segment = replace(plain, config=replace(plain.config, segments=3))
     on_gpu = copy(tiny)
     on_gpu.device = torch.device("cuda")
+    on_gpu._compiled = None
     config = replace(tiny.generation, beam=3)
     looks_back = replace(config, suppressed_sequences=((3, 4),))
 
-    def taken(
+    def chosen(
         engine: Any, decoding: DecodingConfig, retrieval: Retrieval | None = None, record: bool = False
-    ) -> object:
+    ) -> tuple[object, str]:
         batch = None if retrieval is None else BatchRetrieval([retrieval], record=record)
-        return search(engine, [[5, 0]], decoding, batch)
+        choice = backend_for(engine, decoding, batch)
+        return choice.make, "; ".join(choice.why)
 
-    assert taken(on_gpu, config) == taken(on_gpu, config, plain) == "recorded_search"
-    assert taken(on_gpu, replace(config, beam=1), plain) == "recorded_search"
-    by_segment = replace(plain, config=replace(plain.config, segments=3))
-    assert taken(on_gpu, config, by_segment) == "recorded_search"
-    assert taken(on_gpu, replace(config, beam=1), by_segment) == "recorded_drafts"
-    monkeypatch.setattr("knnmt.decoding.search.MAX_DRAFTED", {"cuda": 0})
-    assert taken(on_gpu, replace(config, beam=1), by_segment) == "recorded_search"
-    assert taken(tiny, config, plain) == taken(on_gpu, config, cached) == taken(on_gpu, looks_back) == "beam_search"
-    assert taken(on_gpu, config, plain, record=True) == "beam_search"
-    assert taken(on_gpu, replace(config, beam=1), cached) == "greedy_search"
+    for retrieval in (None, plain, by_segment):
+        assert chosen(on_gpu, config, retrieval) == (GraphBackend, "")
+    for decoding, retrieval, record, why in (
+        (looks_back, None, False, "look back at the text"),
+        (config, cached, False, "a cache is used"),
+        (config, plain, True, "evidence is recorded"),
+    ):
+        make, reasons = chosen(on_gpu, decoding, retrieval, record)
+        assert make is ReferenceBackend
+        assert reasons.startswith(f"{why}; no compiled code") or why in reasons
+    if library() is not None:
+        for retrieval in (None, by_segment):
+            assert chosen(tiny, looks_back, retrieval) == (CompiledBackend, "the model is not on a GPU")
+    make, reasons = chosen(tiny, config, plain)
+    assert (make, "the whole store is searched" in reasons or library() is None) == (ReferenceBackend, True)
 
     class Other:
         """An engine that cannot record its steps."""
 
         device = on_gpu.device
 
-    assert taken(Other(), config, plain) == "beam_search"
+    make, reasons = chosen(Other(), config, plain)
+    assert make is ReferenceBackend
+    assert "cannot be recorded" in reasons
 
 
 @pytest.mark.parametrize("segments", [None, 3])

@@ -1,15 +1,11 @@
-"""Beam search on a GPU: the search of `knnmt.decoding.beam`, in steps of fixed shape that can be replayed.
-
-All sentences have their full beams from the first step on; if only one hypothesis is possible, the others have a score
-of -inf. A sentence that is done continues as a blank until enough are done to continue with a smaller step. The host
-looks at the result of a step while the device computes the next one.
-"""
+"""The steps of a batch on a GPU: they have a fixed shape, and are recorded once as CUDA graphs and then replayed."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,36 +14,30 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.decoding.arena import Arena, Recorded, arena_for, size_for
-from knnmt.decoding.beam import Finished
+from knnmt.decoding.arena import Arena, Recorded, Sent, borrow, give_back, size_for
+from knnmt.decoding.backend import Leading
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.hypothesis import Begun, Found, Hypothesis, unheard, unnoticed
-from knnmt.decoding.recorded_choice import choose, choose_in_pytorch, chooses_in_two
+from knnmt.decoding.graph_choice import choose, choose_in_pytorch, chooses_in_two
+from knnmt.decoding.hypothesis import NEVER, Begun, Hypothesis, unnoticed
+from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
-_NEVER = float("-inf")
 MIN_SLOTS = 128
 _SOURCE_STEP = 32
 SHRINKING = 4  # once so many sentences are done, a step shrinks by this factor: few sizes, recorded soon
 
 
-def recorded_search(
-    engine: RecordingEngine,
-    sources: Sequence[Sequence[int]],
-    config: DecodingConfig,
-    retrieval: BatchRetrieval | None = None,
-    found: Found = unheard,
-    begun: Begun = unnoticed,
-) -> list[list[Hypothesis]]:
-    """The `config.n_best` best hypotheses for each source, best first. A beam of 1 is greedy search."""
-    if config.beam == 1:
-        config = replace(config, early_stopping=True)
-    longest = max(len(source) for source in sources)
-    with torch.inference_mode(), arena_for(engine, len(sources), config.beam, MIN_SLOTS, longest) as arena:
-        batch = _FixedBatch(engine, arena, sources, config, retrieval, found)
-        return [each.hypotheses[: config.n_best] for each in batch.search(begun)]
+def why_not_recorded(engine: Engine[Any], config: DecodingConfig, retrieval: BatchRetrieval | None) -> str | None:
+    """Why steps of a batch cannot be recorded as CUDA graphs, or None if they can."""
+    if engine.device.type != "cuda":
+        return "the model is not on a GPU"
+    if not isinstance(engine, RecordingEngine):
+        return "steps of this model cannot be recorded"
+    if config.suppressed_sequences:
+        return "sequences of tokens are forbidden, so steps look back at the text"
+    return None if retrieval is None else retrieval.why_not_recorded()
 
 
 def load_sources(
@@ -77,65 +67,100 @@ def load_sources(
     return positions
 
 
-class _FixedBatch:
-    """A batch in an arena.
+class GraphBackend:
+    """See `knnmt.decoding.backend.Backend`. A batch in an arena.
+
+    All sentences have their full beams from the first step on; if only one hypothesis is possible, the others have a
+    score of -inf. The host looks at the result of a step while the device computes the next one. A sentence that is
+    done continues as a blank until enough are done to continue with a smaller step.
 
     size: sentences of a step, including blanks
     extent: slots that a step looks at
     source: source positions
     used: slots taken
     source_of: (size,), the source of each sentence, -1 if it is done or never existed
-    full: (sources,), whether there are as many finished hypotheses as are wanted
     history: (size * width, room), on the host, the tokens chosen so far; `spare` takes those of the next step
     """
 
     def __init__(
         self,
-        engine: RecordingEngine,
-        arena: Arena,
+        engine: Engine[Any],
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
         retrieval: BatchRetrieval | None,
-        found: Found,
+        begun: Begun = unnoticed,
     ) -> None:
-        self._engine, self._arena, self._config, self._retrieval = engine, arena, config, retrieval
-        self._found = found
+        """begun: is called once, when the device has the first step to compute"""
+        assert isinstance(engine, RecordingEngine)  # noqa: S101 - `why_not_recorded` has checked this
+        self._begun = begun
+        self._engine, self._config, self._retrieval = engine, config, retrieval
         self._told = engine.special_tokens  # part of the recording, and different for each language
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
         self._extent, self._used = MIN_SLOTS, 0
-        self._make_extent()
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
+        self._leaders = np.zeros(self._size, np.float32)
         self._history, self._spare = np.zeros((2, self._size * config.beam, 32), dtype=np.int32)
-        self._finished = [Finished(config) for _ in sources]
-        self._full = np.zeros(len(sources), dtype=bool)
-        self._recorded = retrieval.recorded() if retrieval is not None else None
-        self._source = load_sources(engine, arena, sources, self._size, _begin)
-        if self._recorded is not None and retrieval is not None:
-            self._recorded.begin(self._size, retrieval.choose(sources), arena.kept)
+        self._made = self._looked_at = 0  # steps
+        self._under_way: deque[Sent] = deque()
+        longest = max(len(source) for source in sources)
+        self._arena = borrow(engine, len(sources), config.beam, MIN_SLOTS, longest)
+        self._arena.wait_for_others()
+        with self._arena.on_stream():
+            self._make_extent()
+            self._recorded = retrieval.recorded() if retrieval is not None else None
+            self._source = load_sources(engine, self._arena, sources, self._size, _begin)
+            if self._recorded is not None and retrieval is not None:
+                self._recorded.begin(self._size, retrieval.choose(sources), self._arena.kept)
 
-    def search(self, begun: Begun) -> list[Finished]:
-        """Decode to the end. begun: is called after the first step is on its way"""
-        last = self._config.max_tokens
-        under_way = None
-        for length in range(1, last + 1):
-            with timing.stage("step"):
-                written = self._step(length - 1)
-                newest = self._arena.send(self._size, length, written)
-            if length == 1:
-                begun()
-            if under_way is not None:
-                self._look_at(under_way.wait(), length - 1)
-            under_way = newest
-            running = int(np.count_nonzero(self._source_of >= 0))
-            if running and (running <= self._size // SHRINKING or length == last):
-                self._look_at(under_way.wait(), length)
-                under_way = None
-                running = self._keep_running()
-            if not running:
-                break
-        return self._finished
+    @property
+    def sentences(self) -> list[int]:
+        numbers: list[int] = self._source_of[self._running].tolist()
+        return numbers
+
+    @property
+    def leaders(self) -> list[float]:
+        leaders: list[float] = self._leaders[self._running].tolist()
+        return leaders
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self._looked_at] * len(self._running)
+
+    @property
+    def _running(self) -> npt.NDArray[np.int64]:
+        """The rows of sentences that are not done."""
+        return np.flatnonzero(self._source_of >= 0)
+
+    def advance(self, least: Sequence[float], one_step: bool) -> list[tuple[int, Hypothesis]]:  # noqa: ARG002
+        with self._arena.on_stream():
+            if not self._under_way:
+                self._shrink()
+                self._begin_step()
+            few = len(self._running) <= self._size // SHRINKING
+            if self._made < self._config.max_tokens and not few:
+                self._begin_step()
+            return self._look_at(self._under_way.popleft().wait())
+
+    def keep(self, places: Sequence[int]) -> None:
+        done = np.delete(self._running, places)
+        self._source_of[done] = -1
+        if not len(places):
+            self._arena.wait_in_others()
+            give_back(self._engine, self._arena)
+
+    def leading(self) -> Leading:
+        first = self._history[self._running * self._config.beam, : self._looked_at].tolist()
+        return dict(zip(self.sentences, first, strict=True))
+
+    def _begin_step(self) -> None:
+        with timing.stage("step"):
+            written = self._step(self._made)
+            self._made += 1
+            self._under_way.append(self._arena.send(self._size, self._made, written))
+        if self._made == 1:
+            self._begun()
 
     def _step(self, generated: int) -> bool:
         """One step for all sentences of the arena. Returns whether it writes its result to the host."""
@@ -171,9 +196,10 @@ class _FixedBatch:
         if self._extent > self._arena.memory.capacity:
             self._arena.grow(self._extent)
 
-    def _look_at(self, chosen: npt.NDArray[np.int32], length: int) -> None:
-        """Read the result of a step on the host: hypotheses that ended, sentences that are done."""
-        width, last = self._config.beam, length == self._config.max_tokens
+    def _look_at(self, chosen: npt.NDArray[np.int32]) -> list[tuple[int, Hypothesis]]:
+        """Read the result of a step on the host; return the hypotheses that ended."""
+        self._looked_at += 1
+        length, width, last = self._looked_at, self._config.beam, self._looked_at == self._config.max_tokens
         best = chosen[:, : 2 * width].view(np.float32)
         parents, tokens = chosen[:, 2 * width : 4 * width], chosen[:, 4 * width : 6 * width]
         going = chosen[:, 6 * width : 7 * width].astype(np.int64)
@@ -188,16 +214,8 @@ class _FixedBatch:
         told = zip(
             self._source_of[ended[0]].tolist(), prefixes, tokens[ended].tolist(), best[ended].tolist(), strict=True
         )
-        for source, prefix, token, score in told:
-            self._finished[source].add(Hypothesis((*prefix, token), score))
-            self._full[source] = len(self._finished[source].hypotheses) == width
         every = np.arange(self._size)[:, None]
-        leaders = best[every, going[:, :1]][:, 0]
-        for row in np.flatnonzero(running & (self._full[self._source_of] | (leaders == _NEVER) | last)).tolist():
-            source = int(self._source_of[row])
-            if last or self._finished[source].closed(float(leaders[row]), length):
-                self._source_of[row] = -1
-                self._found(source, self._finished[source].hypotheses[: self._config.n_best])
+        self._leaders = best[every, going[:, :1]][:, 0]
         if length > self._history.shape[1]:
             self._history = np.pad(self._history, ((0, 0), (0, self._history.shape[1])))
             self._spare = np.empty_like(self._history)
@@ -205,27 +223,25 @@ class _FixedBatch:
         np.take(self._history, before, axis=0, out=self._spare, mode="clip")  # other modes make one more copy
         self._history, self._spare = self._spare, self._history
         self._history[:, length - 1] = tokens[every, going].ravel()
+        return [(source, Hypothesis((*prefix, token), score)) for source, prefix, token, score in told]
 
-    def _keep_running(self) -> int:
-        """Continue with the sentences that are not done, and blanks for the rest of a smaller step.
-
-        Return their number.
-        """
-        rows = np.flatnonzero(self._source_of >= 0)
-        size = self._size // SHRINKING
-        if 0 < len(rows) <= size:
-            self._size = size
-            self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
-            kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
-            self._history = self._history.reshape(-1, self._config.beam, self._history.shape[1])[kept].reshape(
-                size * self._config.beam, -1
-            )
-            self._spare = np.empty_like(self._history)
-            moved = torch.from_numpy(kept).to(self._engine.device)
-            self._arena.keep(moved, self._source, self._used)
-            if self._recorded is not None:
-                self._recorded.keep(moved, len(rows), self._arena.kept)
-        return len(rows)
+    def _shrink(self) -> None:
+        """Continue with a smaller step, and blanks for the rest of it, if few sentences still run."""
+        rows, size = self._running, self._size // SHRINKING
+        if len(rows) > size:
+            return
+        self._size = size
+        self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
+        kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
+        self._leaders = self._leaders[kept]
+        self._history = self._history.reshape(-1, self._config.beam, self._history.shape[1])[kept].reshape(
+            size * self._config.beam, -1
+        )
+        self._spare = np.empty_like(self._history)
+        moved = torch.from_numpy(kept).to(self._engine.device)
+        self._arena.keep(moved, self._source, self._used)
+        if self._recorded is not None:
+            self._recorded.keep(moved, len(rows), self._arena.kept)
 
 
 # What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
@@ -241,7 +257,7 @@ def _encode(
     """Run the encoder over the arena's sources, and load the result."""
     given = arena.sources.numbers[: sentences * (1 + source)].view(sentences, 1 + source)
     padded = torch.arange(source, device=engine.device) >= given[:, :1]
-    mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
+    mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, NEVER)
     states = engine.encode_padded(given[:, 1:], mask[:, None, None])
     load(engine, arena, engine.source_attention(states), mask)
 
@@ -250,7 +266,7 @@ def _begin(engine: RecordingEngine, arena: Arena, cross: Sequence[Tensor], mask:
     """Begin a batch; each sentence has one empty hypothesis."""
     arena.memory.begin(cross, mask)
     arena.tokens[: len(mask)].fill_(engine.special_tokens.decoder_start)
-    arena.scores[: len(mask)].fill_(_NEVER)
+    arena.scores[: len(mask)].fill_(NEVER)
     arena.scores[: len(mask), 0] = 0.0
 
 
@@ -263,7 +279,7 @@ def _advance(
     retrieval: RecordedSteps | None,
     in_two: bool,
 ) -> None:
-    """A step of beam search for the first sentences of the arena, as in `knnmt.decoding.beam`.
+    """A step of beam search for the first sentences of the arena, as in `knnmt.decoding.reference`.
 
     generated: number of earlier tokens, as far as `Constraints.at` distinguishes them
     in_two: whether two kernels choose, which also write the result to the host

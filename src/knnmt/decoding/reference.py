@@ -1,0 +1,212 @@
+"""The steps of a batch in PyTorch, as equations 1 to 3 say: every engine, device, retrieval and constraint.
+
+Tests compare the other backends with this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.config import DecodingConfig
+from knnmt.decoding.backend import Leading
+from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.continuations import best_continuations
+from knnmt.decoding.hypothesis import NEVER, Hypothesis
+from knnmt.engine.base import Engine
+from knnmt.engine.batching import with_gaps_filled
+from knnmt.retrieval.retriever import BatchRetrieval
+
+_COMPACT_EVERY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What follows a step: (n,) hypotheses that end, and (sentences, width) that continue, best first.
+
+    ended: sentences, parent rows, tokens and scores
+    going: parent rows, tokens and scores
+    leaders: the best score of each sentence
+    """
+
+    ended: tuple[Tensor, Tensor, Tensor, Tensor]
+    going: tuple[Tensor, Tensor, Tensor]
+    leaders: list[float]
+
+
+class Choose(Protocol):
+    """Decides what follows a step."""
+
+    def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
+        """scores (sentences, width); log_probabilities (sentences, width, vocabulary), which may be changed;
+        length: of hypotheses after the step
+        """
+
+    def keep(self, places: Sequence[int]) -> None:
+        """The new sentence i is the old places[i]."""
+
+
+class Freely:
+    """The best continuations, whatever they contain."""
+
+    def __init__(self, config: DecodingConfig, end: int) -> None:
+        self._config, self._end = config, end
+
+    def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
+        config, beam = self._config, self._config.beam
+        best, parents, tokens = best_continuations(scores, log_probabilities, 2 * beam)
+        ends = tokens == self._end
+        last = length == config.max_tokens
+        ended = (ends[:, :beam] | last).nonzero(as_tuple=True)
+        # After a forced token there is one continuation; impossible ones beside it would be searched for.
+        width = 1 if length == 1 and config.forced_first_token is not None else beam
+        going = best.masked_fill(ends, NEVER).topk(width).indices
+        chosen = parents.gather(1, going), tokens.gather(1, going), best.gather(1, going)
+        return Chosen((ended[0], parents[ended], tokens[ended], best[ended]), chosen, chosen[2][:, 0].tolist())
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Nothing depends on the sentence."""
+
+
+class ReferenceBackend:
+    """See `knnmt.decoding.backend.Backend`.
+
+    choose: decides what follows a step, `Freely` without it
+    tokens: (sentences, width), the newest token of each hypothesis
+    history: (sentences, width, generated so far)
+    scores: (sentences, width), sums of log-probabilities
+    rows, base: (sentences, width, generated so far), if evidence is recorded: the row of its step that each token came
+        from, and the model's own log-probability of it
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Any],
+        sources: Sequence[Sequence[int]],
+        config: DecodingConfig,
+        retrieval: BatchRetrieval | None,
+        choose: Choose | None = None,
+    ) -> None:
+        self._engine, self._retrieval = engine, retrieval
+        self._choose = Freely(config, engine.special_tokens.end) if choose is None else choose
+        self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
+        encoded = engine.encode(sources)
+        if retrieval is not None:
+            retrieval.begin(encoded, sources)
+        self._state = engine.start(encoded)
+        self.sentences = list(range(len(sources)))
+        self.leaders = [0.0] * len(sources)
+        self._tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
+        self._history = self._tokens[:, :, None][:, :, :0]
+        self._scores = torch.zeros((len(sources), 1), device=engine.device)
+        self._records = retrieval is not None and retrieval.steps is not None
+        self._rows = self._history
+        self._base = self._scores[:, :, None][:, :, :0]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self._history.shape[-1]] * len(self.sentences)
+
+    def advance(self, least: Sequence[float], one_step: bool) -> list[tuple[int, Hypothesis]]:  # noqa: ARG002
+        scores, log_probabilities = self._step()
+        with timing.stage("beam"):
+            chosen = self._choose(scores, log_probabilities, self._history.shape[-1] + 1)
+            ended = []
+            if len(chosen.ended[0]):
+                numbers = [self.sentences[place] for place in chosen.ended[0].tolist()]
+                ended = list(zip(numbers, self._ended(log_probabilities, *chosen.ended), strict=True))
+            self._follow(log_probabilities, *chosen.going)
+            self.leaders = chosen.leaders
+            if self._history.shape[-1] % _COMPACT_EVERY == 0:
+                self._state.compact()
+        return ended
+
+    def keep(self, places: Sequence[int]) -> None:
+        kept = with_gaps_filled(places)
+        if kept:
+            self._state.keep(kept)
+            self._choose.keep(kept)
+            if self._retrieval is not None:
+                self._retrieval.keep(kept)
+        self.sentences = [self.sentences[place] for place in kept]
+        self.leaders = [self.leaders[place] for place in kept]
+        self._tokens, self._history, self._scores = self._tokens[kept], self._history[kept], self._scores[kept]
+        if self._records:
+            self._rows, self._base = self._rows[kept], self._base[kept]
+
+    def leading(self) -> Leading:
+        return dict(zip(self.sentences, self._history[:, 0].tolist(), strict=True))
+
+    def _step(self) -> tuple[Tensor, Tensor]:
+        """Scores so far (sentences, width) and log-probabilities of the next token (sentences, width, vocabulary).
+
+        A continuation's score is the sum of both.
+        """
+        engine, retrieval, generated = self._engine, self._retrieval, self._history.shape[-1]
+        representations = engine.step(self._state, self._tokens[..., None])[:, :, 0]
+        log_probabilities = engine.log_probabilities(representations)
+        scores = self._scores
+        if retrieval is not None:
+            if self._constraints.forces(generated):
+                retrieval.skip()
+            else:
+                scores = scores + retrieval.mix(representations, log_probabilities, self._history)
+        self._constraints.apply(log_probabilities, generated, self._history)
+        return scores, log_probabilities
+
+    def _ended(
+        self, log_probabilities: Tensor, sentences: Tensor, parents: Tensor, tokens: Tensor, scores: Tensor
+    ) -> list[Hypothesis]:
+        """The hypotheses that end when these tokens are added to these rows, (n,) each, with the given scores."""
+        prefixes = self._history[sentences, parents].tolist()
+        ends = zip(prefixes, tokens.tolist(), scores.tolist(), strict=True)
+        found = [Hypothesis((*prefix, token), score) for prefix, token, score in ends]
+        if self._records:
+            rows, base = self._origins(log_probabilities, sentences, parents, tokens)
+            trails = zip(
+                torch.cat([self._rows[sentences, parents], rows[:, None]], dim=1).tolist(),
+                torch.cat([self._base[sentences, parents], base[:, None]], dim=1).tolist(),
+                strict=True,
+            )
+            found = [
+                replace(each, rows=tuple(trail[0]), base=tuple(trail[1]))
+                for each, trail in zip(found, trails, strict=True)
+            ]
+        return found
+
+    def _follow(self, log_probabilities: Tensor, parents: Tensor, tokens: Tensor, scores: Tensor) -> None:
+        """Row w of a sentence continues its row parents[:, w] with tokens[:, w]; (sentences, width) each."""
+        if self._records:
+            sentences = torch.arange(len(tokens), device=tokens.device)[:, None].expand_as(tokens)
+            flat = (sentences.flatten(), parents.flatten(), tokens.flatten())
+            rows, base = self._origins(log_probabilities, *flat)
+            self._rows = _continued(self._rows, parents, rows.view_as(tokens))
+            self._base = _continued(self._base, parents, base.view_as(tokens))
+        self._history = _continued(self._history, parents, tokens)
+        self._tokens, self._scores = tokens, scores
+        if self._state.width == 1 and tokens.shape[1] > 1:
+            self._state.widen(tokens.shape[1])
+        elif tokens.shape[1] > 1:
+            self._state.reorder(parents)
+
+    def _origins(
+        self, log_probabilities: Tensor, sentences: Tensor, parents: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The rows of the last step from which tokens were chosen, and the model's own log-probabilities of them."""
+        rows = sentences * log_probabilities.shape[1] + parents
+        scores = log_probabilities.view(-1, log_probabilities.shape[-1])
+        assert self._retrieval is not None  # noqa: S101 - nothing records without it
+        return rows, self._retrieval.base_log_probabilities(scores, rows, tokens)
+
+
+def _continued(history: Tensor, parents: Tensor, new: Tensor) -> Tensor:
+    """history (sentences, width before, length), of which each row takes its parent's; new (sentences, width)."""
+    ancestry = history  # of a single row
+    if history.shape[1] > 1 or parents.shape[1] > 1:
+        ancestry = history.gather(1, parents[..., None].expand(-1, -1, history.shape[-1]))
+    return torch.cat([ancestry, new[..., None]], dim=-1)

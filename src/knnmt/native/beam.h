@@ -1,0 +1,65 @@
+// Beam search: what beam.cpp has for others.
+
+#pragma once
+
+#include <cstdint>
+
+#include "decoder.h"
+#include "own.h"
+
+extern "C" {
+
+// A sentence and its running hypotheses, the likeliest first.
+struct Running {
+    Sentence state;           // its length is that of the hypotheses
+    int64_t* tokens;          // (beam, room), of each hypothesis
+    float* scores;            // (beam,), sums of log-probabilities
+    double least;             // a normalised score that the first hypothesis must be able to beat; -inf if it need not
+    const OwnMixing* mixing;  // how it is mixed with its own entries, or null for the model alone
+    const OwnEntries* own;
+    float sum, steps;         // as knnmt_mix has them
+    int32_t closed;           // written: whether nothing better can come
+};
+
+// What every step obeys. A token is -1 where there is none.
+struct Rules {
+    int32_t beam;                    // hypotheses; 2 beam continuations are looked at
+    int64_t start;                   // the decoder's first input
+    int64_t end;                     // the token that ends a hypothesis
+    int64_t min_tokens, max_tokens;  // of a hypothesis, with its end
+    int64_t forced_first, forced_last;
+    int32_t forbidden;               // tokens
+    const int64_t* never;            // (forbidden,)
+    int32_t sequences;               // of tokens, of which the last is forbidden after the others
+    const int64_t* sequence_ends;    // (sequences,): where each ends in sequence_tokens
+    const int64_t* sequence_tokens;
+    double length_penalty;
+    int64_t hoped_length;            // of which a running hypothesis may hope for the score; 0 for its own
+};
+
+// A hypothesis that has ended.
+struct Ended {
+    int32_t sentence;
+    float score;
+    int64_t* tokens;  // (room,); given
+};
+
+// Memory of a search, and what its steps count.
+struct Search {
+    int64_t capacity, layer_stride;  // as State has them
+    int64_t room;                    // for tokens of a hypothesis
+    int32_t sentences;
+    int32_t steps;                   // at most
+    Running* running;                // (sentences,)
+    Ended* ended;                    // (sentences * beam,)
+    int32_t endings;                 // written: how many have ended
+    int32_t lacks_slots, lacks_room; // written: what no further step can be made without
+    int64_t first_searches;          // written, like the next: rows that were mixed, in the first step of their sentences
+    int64_t searches;                // and in others
+    double seconds[4];               // written: that decoder, vocabulary, mixture and choice took
+};
+
+// Makes steps until a hypothesis ends, a sentence is closed or there is no room. Returns how many were made, -1 if knnmt_decode has
+// refused one, or -2 if knnmt_mix has.
+int32_t knnmt_beam(const Decoder* decoder, const Matrix* output, const Rules* rules, Search* search, int32_t threads);
+}

@@ -1,0 +1,77 @@
+"""The mixture of each sentence with the entries of its own segments, for steps in compiled code.
+
+Sentences of a batch may have different stores and settings, and some may have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from knnmt import timing
+from knnmt.errors import DatastoreDamagedError
+from knnmt.native import library
+from knnmt.retrieval.compiled import MAX_NEIGHBOURS, damage, mixing_of
+from knnmt.retrieval.open_store import Chosen
+from knnmt.retrieval.own_entries import CompiledOwnEntries
+from knnmt.retrieval.plain import Group
+from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.trained.compiled import CompiledNetwork
+
+
+def why_not_mixed(group: Group) -> str | None:
+    """Why compiled steps cannot serve sentences that retrieve in this way, or None if they can."""
+    store, config = group.store, group.config
+    reasons = {
+        "the whole store is searched": config.segments is None,
+        "Fast kNN-MT is used": config.fast is not None,
+        "a gate is used": group.gate is not None,
+        "the combiner is not compiled": group.combiner is not None
+        and CompiledNetwork.of(group.combiner, config.k) is None,
+        "a cache is used": config.cache is not None,
+        "keys were reduced": store.projection is not None,
+        "keys are in float32": store.index.entries.key_dtype != torch.float16,
+        "the store is not on a CPU": store.device.type != "cpu",
+        f"more than {MAX_NEIGHBOURS} neighbours are used": config.k > MAX_NEIGHBOURS,
+        "nothing was compiled": library() is None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+class OwnMixtures:
+    """Where compiled code finds the settings and the entries of each sentence.
+
+    addresses: of structures `OwnMixing` and `OwnEntries`, two arrays (sentences,), 0 for the model alone
+    """
+
+    def __init__(
+        self, groups: Sequence[Group], chosen: Chosen, sentences: int, vocabulary: int, statistics: Statistics
+    ) -> None:
+        self._groups, self._vocabulary, self._statistics = groups, vocabulary, statistics
+        self._kept: list[object] = []  # memory that the addresses are of
+        settings, entries = (np.zeros(sentences, np.uintp) for _ in range(2))
+        for group, mine in zip(groups, chosen, strict=True):
+            if mine is None or not group.store.size:
+                continue
+            with timing.stage("segments"):
+                network = CompiledNetwork.of(group.combiner, group.config.k)
+                mixing = mixing_of(group.store, group.config, network)
+                mixing["vocabulary"] = vocabulary
+                use_counts, scored = group.config.use_counts, network is not None
+                own = CompiledOwnEntries(library(), group.store.index.entries, mine.entries, use_counts, scored)
+            settings[group.sentences], entries[group.sentences] = mixing.ctypes.data, own.addresses
+            self._kept += [network, mixing, own]
+        self.addresses: tuple[npt.NDArray[np.uintp], npt.NDArray[np.uintp]] = settings, entries
+
+    def count(self, first: int, others: int) -> None:
+        """Count searches of the first step of sentences, and of others."""
+        if first:
+            self._statistics.count(first, first, 0, first=True)
+        self._statistics.count(others, others, 0, first=False)
+
+    def damage(self) -> DatastoreDamagedError:
+        """The error if compiled code met impossible values."""
+        return damage(self._groups[0].store, self._vocabulary)

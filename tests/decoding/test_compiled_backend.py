@@ -1,0 +1,178 @@
+"""Several steps in one compiled call find what the same steps find one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+from datastore_pairs import some_pairs
+
+from conftest import MakeCheckpoint
+from german import german_sentences
+from knnmt import native, stage_times
+from knnmt.compression.pruning import prune
+from knnmt.config import DecodingConfig, Fading, RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.decoding.compiled import CompiledBackend
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.loading import load_engine
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import DatastoreDamagedError, InputError
+from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
+from loops import compiled_search, reference_search
+
+if native.library() is None:
+    pytest.skip("nothing was compiled, or it is switched off", allow_module_level=True)
+
+SOURCES = [[5, 17, 99, 120, 3, 0], [44, 8, 0], [201, 7, 7, 63, 0], [9, 0], [88, 130, 12, 54, 66, 190, 2, 0]]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "at least eight": {"min_tokens": 8},
+    "some forbidden": {"suppressed_tokens": (1, 2, 3, 200)},
+    "a sequence forbidden": {"suppressed_sequences": ((12, 180),)},
+    "first and last token": {"forced_first_token": 77, "forced_last_token": 0},
+    "cut": {"max_tokens": 6},
+    "one token": {"max_tokens": 1},
+    "early": {"early_stopping": True},
+    "never early": {"early_stopping": "never"},
+    "more slots than a state begins with": {"min_tokens": 30, "max_tokens": 38},
+}
+
+
+@pytest.fixture(params=["float32", "int8"])
+def small(request: pytest.FixtureRequest, make_checkpoint: MakeCheckpoint) -> TransformerEngine:
+    engine = load_engine(make_checkpoint(), device="cpu", dtype=request.param)
+    assert isinstance(engine, TransformerEngine)
+    assert engine.compiled is not None
+    return engine
+
+
+def counted(
+    engine: TransformerEngine, config: DecodingConfig, sources: Sequence[Sequence[int]] = SOURCES
+) -> tuple[list[list[Hypothesis]], int]:
+    """What a search finds, and how many calls it makes."""
+    calls = 0
+    advance = CompiledBackend.advance
+
+    def counting(self: CompiledBackend, *given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return advance(self, *given)
+
+    with mock.patch.object(CompiledBackend, "advance", counting):
+        return compiled_search(engine, sources, config), calls
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_results_are_those_of_the_reference_in_every_bit(small: TransformerEngine, name: str, beam: int) -> None:
+    config = replace(small.generation, beam=beam, n_best=beam, **{"max_tokens": 38, **SETTINGS[name]})
+    found, calls = counted(small, config)
+    assert found == reference_search(small, SOURCES, config)
+    if "min_tokens" in SETTINGS[name]:
+        steps = max(len(each.tokens) for best in found for each in best)
+        assert calls < steps
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_sentences_of_a_real_model_end_when_they_should(engine: TransformerEngine, beam: int) -> None:
+    sources = engine.tokenizer.encode_sources(german_sentences(6))
+    config = replace(engine.generation, beam=beam, n_best=beam)
+    together, calls = counted(engine, config, sources)
+    assert calls < max(len(best[0].tokens) for best in together)
+    assert len({len(each[0].tokens) for each in together}) > 2
+    assert together == reference_search(engine, sources, config)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_progress_is_told_at_every_step(small: TransformerEngine, beam: int) -> None:
+    config = replace(small.generation, beam=beam, min_tokens=8, max_tokens=12)
+    grown: list[int] = []
+    compiled_search(small, SOURCES[:1], config, growing=lambda leading: grown.append(len(leading()[0])))
+    assert grown[:8] == list(range(1, 9))
+
+
+def test_a_lost_sentence_does_not_stop_the_others(small: TransformerEngine) -> None:
+    """Of a sentence that has no possible token, nothing is found."""
+    weight = small._target_embedding.tokens
+    config = replace(small.generation, beam=1, min_tokens=6, max_tokens=20)
+    (first,), _ = counted(small, config, SOURCES[:1])
+    weight[first[0].tokens[0]] = math.nan  # whatever follows this token is no number
+    together, _ = counted(small, config)
+    assert together[0] == []
+    assert any(together)
+    assert reference_search(small, SOURCES, config) == together
+
+
+def test_stages_are_measured(small: TransformerEngine) -> None:
+    with stage_times() as timings:
+        compiled_search(small, SOURCES, replace(small.generation, beam=1, min_tokens=10, max_tokens=10))
+    assert timings.entries["decoder"] == timings.entries["output"] == 10
+    assert sum(timings.seconds.values()) <= timings.total_seconds
+
+
+@pytest.fixture(scope="module")
+def stores(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> list[OpenStore]:
+    """Two stores, one of which repeats itself and has merged entries."""
+    path = tmp_path_factory.mktemp("stores")
+    again = Datastore.build(path / "again", [*some_pairs(30), *some_pairs(8)], tiny)
+    pruned = prune(again, path / "pruned", StoreIndex(again).search, k=5)
+    return [OpenStore(Datastore.build(path / "one", some_pairs(25), tiny)), OpenStore(pruned)]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("forced", [None, 77])
+def test_sentences_of_a_batch_have_stores_and_settings_of_their_own(
+    tiny: TransformerEngine, stores: list[OpenStore], beam: int, forced: int | None
+) -> None:
+    fading = Fading(scale=8.0, width=2.0, sentence_scale=9.0, sentence_width=1.5)
+    first = Retrieval(stores[0], RetrievalConfig(4, 0.6, 20.0, segments=5))
+    others = (
+        Retrieval(stores[0], RetrievalConfig(9, 0.5, 6.0, fading=fading, segments=3)),
+        Retrieval(stores[1], RetrievalConfig(4, 0.7, 20.0, segments=99)),
+        None,
+    )
+    config = replace(tiny.generation, beam=beam, n_best=beam, max_tokens=24, forced_first_token=forced)
+    for of_sentences in ([first] * 5, [first, *others, first]):
+        counted = [Statistics(), Statistics()]
+        mine, other = (BatchRetrieval(of_sentences, each) for each in counted)
+        assert mine.why_not_compiled() is None
+        found, expected = compiled_search(tiny, SOURCES, config, mine), reference_search(tiny, SOURCES, config, other)
+        texts = [[[each.tokens for each in best] for best in every] for every in (found, expected)]
+        assert texts[0] == texts[1]
+        scores = [[each.score for best in every for each in best] for every in (found, expected)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+        assert (counted[0].rows, counted[0].searches) == (counted[1].rows, counted[1].searches)
+        assert (counted[0].first_rows, counted[0].first_searches) == (counted[1].first_rows, counted[1].first_searches)
+
+
+def test_a_damaged_store_ends_a_search(tiny: TransformerEngine, stores: list[OpenStore]) -> None:
+    batch = BatchRetrieval([Retrieval(stores[0], RetrievalConfig(4, 0.6, 20.0, segments=5))] * len(SOURCES))
+    few = copy(tiny)
+    few.vocabulary_size = 30  # of which some of the entries' tokens are none
+    with pytest.raises(DatastoreDamagedError, match="is not one of the model's 30"):
+        compiled_search(few, SOURCES, replace(tiny.generation, max_tokens=9), batch)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"suppressed_tokens": (3, 10**6)},
+        {"suppressed_tokens": (-1,)},
+        {"suppressed_sequences": ((3, 10**6),)},
+        {"forced_first_token": 10**6},
+        {"forced_last_token": -2},
+    ],
+    ids=str,
+)
+def test_tokens_that_the_model_lacks_are_refused(small: TransformerEngine, settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="but the model has"):
+        compiled_search(small, SOURCES, replace(small.generation, **settings))
