@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Hypothesis, Numbers, Scores
 
 Leading = dict[int, list[int]]
 
@@ -16,21 +17,25 @@ class Backend(Protocol):
     A step looks at the 2 x beam best continuations of a sentence, so that enough remain when some end. Those that end
     and are among the best `beam` are returned; the best `beam` that do not end continue.
 
-    sentences: the numbers in the batch of those that still run
-    leaders: the best score of each, a sum of log-probabilities
-    lengths: the number of tokens of its hypotheses
+    context: entered while steps are made
+    sentences: (running,), the numbers in the batch of those that still run
+    leaders: (running,), the best score of each, a sum of log-probabilities
+    lengths: (running,), the number of tokens of its hypotheses
     """
 
     @property
-    def sentences(self) -> Sequence[int]: ...
+    def context(self) -> AbstractContextManager[object]: ...
 
     @property
-    def leaders(self) -> Sequence[float]: ...
+    def sentences(self) -> Numbers: ...
 
     @property
-    def lengths(self) -> Sequence[int]: ...
+    def leaders(self) -> Scores: ...
 
-    def advance(self, least: Sequence[float], one_step: bool) -> list[tuple[int, Hypothesis]]:
+    @property
+    def lengths(self) -> Numbers: ...
+
+    def advance(self, least: Scores, one_step: bool) -> list[tuple[int, Hypothesis]]:
         """Make a step, or several until a hypothesis ends; return sentences and hypotheses that ended.
 
         least: for each sentence, the score that its leader must be able to beat; steps end if one cannot

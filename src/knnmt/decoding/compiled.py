@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.backend import Leading
-from knnmt.decoding.hypothesis import Hypothesis, hoped_length
+from knnmt.decoding.hypothesis import Hypothesis, Numbers, Scores, hoped_length
 from knnmt.engine.base import Engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
@@ -51,7 +52,8 @@ class CompiledBackend:
         assert engine.compiled is not None  # noqa: S101
         self._decoder, self._output = engine.compiled
         self._beam = config.beam
-        self.sentences = list(range(len(sources)))
+        self.context = nullcontext()
+        self.sentences = np.arange(len(sources))
         self._rules, self._kept = _rules(engine, config)
         encoded = engine.encode(sources)
         self._mixtures = None if retrieval is None else retrieval.mixtures(sources, engine.vocabulary_size)
@@ -74,15 +76,16 @@ class CompiledBackend:
         self._make_room(_ROOM)
 
     @property
-    def leaders(self) -> list[float]:
-        return [float(score) for score in self._scores[self._places, 0]]
+    def leaders(self) -> Scores:
+        leaders: Scores = self._scores[self._places, 0].astype(np.float64)
+        return leaders
 
     @property
-    def lengths(self) -> list[int]:
-        lengths: list[int] = self._running["state"]["length"].tolist()
+    def lengths(self) -> Numbers:
+        lengths: Numbers = self._running["state"]["length"]
         return lengths
 
-    def advance(self, least: Sequence[float], one_step: bool) -> list[tuple[int, Hypothesis]]:
+    def advance(self, least: Scores, one_step: bool) -> list[tuple[int, Hypothesis]]:
         running, search = self._running, self._search
         running["least"] = least
         search["sentences"], search["steps"], search["running"] = (
@@ -102,18 +105,19 @@ class CompiledBackend:
         ended = self._ended[: int(search["endings"][0])]
         lengths = running["state"]["length"][ended["sentence"]]
         texts = (self._ends[place, :length].tolist() for place, length in enumerate(lengths.tolist()))
+        numbers = self.sentences[ended["sentence"]].tolist()
         return [
-            (self.sentences[place], Hypothesis(tuple(text), score))
-            for place, text, score in zip(ended["sentence"].tolist(), texts, ended["score"].tolist(), strict=True)
+            (number, Hypothesis(tuple(text), score))
+            for number, text, score in zip(numbers, texts, ended["score"].tolist(), strict=True)
         ]
 
     def keep(self, places: Sequence[int]) -> None:
-        self.sentences = [self.sentences[place] for place in places]
+        self.sentences = self.sentences[places]
         self._running, self._places = self._running[places], self._places[places]
 
     def leading(self) -> Leading:
         tokens = self._tokens[self._places, 0]
-        numbered = zip(self.sentences, tokens, self.lengths, strict=True)
+        numbered = zip(self.sentences.tolist(), tokens, self.lengths.tolist(), strict=True)
         return {number: mine[:length].tolist() for number, mine, length in numbered}
 
     def _tell(self, steps: int) -> None:

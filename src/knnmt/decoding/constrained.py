@@ -18,7 +18,7 @@ from torch import Tensor
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import NEVER, Finished, Hypothesis
+from knnmt.decoding.hypothesis import NEVER, Hypothesis, Results
 from knnmt.decoding.reference import Chosen, ReferenceBackend
 from knnmt.decoding.requirements import Fulfilment, Requirements
 from knnmt.decoding.search import decode
@@ -57,12 +57,12 @@ def constrained_search(
         )
         for source, one in zip(sources, required, strict=True)
     ]
-    finished = [Finished(each, config.n_best) for each in configs]
+    results = Results(configs, config.n_best)
     longest = replace(config, max_tokens=max(each.max_tokens for each in configs))
     with torch.inference_mode():
         choose = _WithRequirements(engine, sources, required, configs)
-        decode(ReferenceBackend(engine, sources, longest, retrieval, choose), finished)
-    return [each.best for each in finished]
+        decode(ReferenceBackend(engine, sources, longest, retrieval, choose), results)
+    return [results.best(number) for number in range(len(sources))]
 
 
 class _WithRequirements:

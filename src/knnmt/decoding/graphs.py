@@ -18,7 +18,7 @@ from knnmt.decoding.arena import Arena, Recorded, Sent, borrow, give_back, size_
 from knnmt.decoding.backend import Leading
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.graph_choice import choose, choose_in_pytorch, chooses_in_two
-from knnmt.decoding.hypothesis import NEVER, Begun, Hypothesis, unnoticed
+from knnmt.decoding.hypothesis import NEVER, Begun, Hypothesis, Numbers, Scores, unnoticed
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
@@ -100,6 +100,7 @@ class GraphBackend:
         self._extent, self._used = MIN_SLOTS, 0
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
+        self._running = np.arange(len(sources))  # the rows of sentences that are not done
         self._leaders = np.zeros(self._size, np.float32)
         self._history, self._spare = np.zeros((2, self._size * config.beam, 32), dtype=np.int32)
         self._made = self._looked_at = 0  # steps
@@ -107,6 +108,7 @@ class GraphBackend:
         longest = max(len(source) for source in sources)
         self._arena = borrow(engine, len(sources), config.beam, MIN_SLOTS, longest)
         self._arena.wait_for_others()
+        self.context = self._arena.on_stream()
         with self._arena.on_stream():
             self._make_extent()
             self._recorded = retrieval.recorded() if retrieval is not None else None
@@ -115,44 +117,36 @@ class GraphBackend:
                 self._recorded.begin(self._size, retrieval.choose(sources), self._arena.kept)
 
     @property
-    def sentences(self) -> list[int]:
-        numbers: list[int] = self._source_of[self._running].tolist()
-        return numbers
+    def sentences(self) -> Numbers:
+        return self._source_of[self._running]
 
     @property
-    def leaders(self) -> list[float]:
-        leaders: list[float] = self._leaders[self._running].tolist()
-        return leaders
+    def leaders(self) -> Scores:
+        return self._leaders[self._running].astype(np.float64)
 
     @property
-    def lengths(self) -> list[int]:
-        return [self._looked_at] * len(self._running)
+    def lengths(self) -> Numbers:
+        return np.full(len(self._running), self._looked_at)
 
-    @property
-    def _running(self) -> npt.NDArray[np.int64]:
-        """The rows of sentences that are not done."""
-        return np.flatnonzero(self._source_of >= 0)
-
-    def advance(self, least: Sequence[float], one_step: bool) -> list[tuple[int, Hypothesis]]:  # noqa: ARG002
-        with self._arena.on_stream():
-            if not self._under_way:
-                self._shrink()
-                self._begin_step()
-            few = len(self._running) <= self._size // SHRINKING
-            if self._made < self._config.max_tokens and not few:
-                self._begin_step()
-            return self._look_at(self._under_way.popleft().wait())
+    def advance(self, least: Scores, one_step: bool) -> list[tuple[int, Hypothesis]]:  # noqa: ARG002
+        if not self._under_way:
+            self._shrink()
+            self._begin_step()
+        few = len(self._running) <= self._size // SHRINKING
+        if self._made < self._config.max_tokens and not few:
+            self._begin_step()
+        return self._look_at(self._under_way.popleft().wait())
 
     def keep(self, places: Sequence[int]) -> None:
-        done = np.delete(self._running, places)
-        self._source_of[done] = -1
+        self._source_of[np.delete(self._running, places)] = -1
+        self._running = self._running[places]
         if not len(places):
             self._arena.wait_in_others()
             give_back(self._engine, self._arena)
 
     def leading(self) -> Leading:
         first = self._history[self._running * self._config.beam, : self._looked_at].tolist()
-        return dict(zip(self.sentences, first, strict=True))
+        return dict(zip(self.sentences.tolist(), first, strict=True))
 
     def _begin_step(self) -> None:
         with timing.stage("step"):
@@ -203,13 +197,12 @@ class GraphBackend:
         best = chosen[:, : 2 * width].view(np.float32)
         parents, tokens = chosen[:, 2 * width : 4 * width], chosen[:, 4 * width : 6 * width]
         going = chosen[:, 6 * width : 7 * width].astype(np.int64)
-        running = self._source_of >= 0
         if self._retrieval is not None and not self._constraints.forces(length - 1):
             first = length == 1 + self._constraints.forces(0)  # with one hypothesis per sentence
-            rows = int(running.sum()) * (1 if first else width)
+            rows = len(self._running) * (1 if first else width)
             self._retrieval.statistics.count(rows, rows, 0, first)
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
-        ended = np.nonzero(ends & running[:, None])
+        ended = np.nonzero(ends & (self._source_of >= 0)[:, None])
         prefixes = self._history[ended[0] * width + parents[ended], : length - 1].tolist()
         told = zip(
             self._source_of[ended[0]].tolist(), prefixes, tokens[ended].tolist(), best[ended].tolist(), strict=True
@@ -232,6 +225,7 @@ class GraphBackend:
             return
         self._size = size
         self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
+        self._running = np.arange(len(rows))
         kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
         self._leaders = self._leaders[kept]
         self._history = self._history.reshape(-1, self._config.beam, self._history.shape[1])[kept].reshape(

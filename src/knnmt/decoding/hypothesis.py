@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from knnmt.config import DecodingConfig
 
 NEVER = float("-inf")
+Numbers = NDArray[np.int64]
+Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +38,11 @@ class Hypothesis:
 
 
 class Finished:
-    """The best finished hypotheses of one sentence, at most `wanted` of them, best first.
+    """The best finished hypotheses of one sentence, at most `wanted` of them, best first."""
 
-    wanted: how many are enough to stop, if no running one can beat the worst of them: `beam` of them as in
-        `transformers`, unless told otherwise
-    """
-
-    def __init__(self, config: DecodingConfig, wanted: int | None = None) -> None:
-        self._config = config
-        self._wanted = wanted or config.beam
+    def __init__(self, config: DecodingConfig, wanted: int) -> None:
+        self._config, self._wanted = config, wanted
         self.hypotheses: list[Hypothesis] = []
-
-    @property
-    def best(self) -> list[Hypothesis]:
-        """As many as the search was asked for, best first."""
-        return self.hypotheses[: self._config.n_best]
 
     @property
     def least(self) -> float:
@@ -66,12 +61,44 @@ class Finished:
         insort(self.hypotheses, ended.scored(score), key=lambda hypothesis: -hypothesis.score)
         del self.hypotheses[self._wanted :]
 
-    def closed(self, leader: float, length: int) -> bool:
-        """Whether the running hypotheses, of `length` tokens, can be given up. leader: the best score among them"""
-        config = self._config
-        if leader == NEVER or length >= config.max_tokens:  # whatever follows an impossible token is impossible
-            return True
-        return bool(leader / (hoped_length(config) or length) ** config.length_penalty <= self.least)
+
+class Results:
+    """The finished hypotheses of all sentences of a search, and when the search of a sentence is over.
+
+    wanted: how many hypotheses are enough to stop, if no running one can beat the worst of them: `beam` of them as in
+        `transformers`, unless told otherwise
+    least: (sentences,), `Finished.least` of each
+    """
+
+    def __init__(self, configs: Sequence[DecodingConfig], wanted: int | None = None) -> None:
+        self._finished = [Finished(config, wanted or config.beam) for config in configs]
+        self._n_best = [config.n_best for config in configs]
+        self._max_tokens = np.array([config.max_tokens for config in configs])
+        self._penalties = np.array([config.length_penalty for config in configs])
+        self._hoped = np.array([hoped_length(config) for config in configs])
+        self.least = np.full(len(configs), NEVER)
+
+    def add(self, sentence: int, ended: Hypothesis) -> None:
+        """ended: with the sum of its log-probabilities as score"""
+        finished = self._finished[sentence]
+        finished.add(ended)
+        self.least[sentence] = finished.least
+
+    def best(self, sentence: int) -> list[Hypothesis]:
+        """As many hypotheses as the search was asked for, best first."""
+        return self._finished[sentence].hypotheses[: self._n_best[sentence]]
+
+    def closed(self, sentences: Numbers, leaders: Scores, lengths: Numbers) -> NDArray[np.bool_]:
+        """Which of these sentences need no more steps.
+
+        leaders: the best score of the running hypotheses of each; lengths: of these
+        """
+        hoped = np.where(self._hoped[sentences] > 0, self._hoped[sentences], lengths)
+        reachable = leaders / hoped ** self._penalties[sentences]
+        impossible = leaders == NEVER  # and so is whatever follows
+        too_long = lengths >= self._max_tokens[sentences]
+        found: NDArray[np.bool_] = impossible | too_long | (reachable <= self.least[sentences])
+        return found
 
 
 def hoped_length(config: DecodingConfig) -> int:

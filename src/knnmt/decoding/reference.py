@@ -6,9 +6,11 @@ Tests compare the other backends with this one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.backend import Leading
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import NEVER, Hypothesis
+from knnmt.decoding.hypothesis import NEVER, Hypothesis, Numbers, Scores
 from knnmt.engine.base import Engine
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -99,8 +101,9 @@ class ReferenceBackend:
         if retrieval is not None:
             retrieval.begin(encoded, sources)
         self._state = engine.start(encoded)
-        self.sentences = list(range(len(sources)))
-        self.leaders = [0.0] * len(sources)
+        self.context = nullcontext()
+        self.sentences = np.arange(len(sources))
+        self.leaders = np.zeros(len(sources))
         self._tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
         self._history = self._tokens[:, :, None][:, :, :0]
         self._scores = torch.zeros((len(sources), 1), device=engine.device)
@@ -109,19 +112,19 @@ class ReferenceBackend:
         self._base = self._scores[:, :, None][:, :, :0]
 
     @property
-    def lengths(self) -> list[int]:
-        return [self._history.shape[-1]] * len(self.sentences)
+    def lengths(self) -> Numbers:
+        return np.full(len(self.sentences), self._history.shape[-1])
 
-    def advance(self, least: Sequence[float], one_step: bool) -> list[tuple[int, Hypothesis]]:  # noqa: ARG002
+    def advance(self, least: Scores, one_step: bool) -> list[tuple[int, Hypothesis]]:  # noqa: ARG002
         scores, log_probabilities = self._step()
         with timing.stage("beam"):
             chosen = self._choose(scores, log_probabilities, self._history.shape[-1] + 1)
             ended = []
             if len(chosen.ended[0]):
-                numbers = [self.sentences[place] for place in chosen.ended[0].tolist()]
+                numbers = self.sentences[chosen.ended[0].cpu().numpy()].tolist()
                 ended = list(zip(numbers, self._ended(log_probabilities, *chosen.ended), strict=True))
             self._follow(log_probabilities, *chosen.going)
-            self.leaders = chosen.leaders
+            self.leaders = np.array(chosen.leaders)
             if self._history.shape[-1] % _COMPACT_EVERY == 0:
                 self._state.compact()
         return ended
@@ -133,14 +136,13 @@ class ReferenceBackend:
             self._choose.keep(kept)
             if self._retrieval is not None:
                 self._retrieval.keep(kept)
-        self.sentences = [self.sentences[place] for place in kept]
-        self.leaders = [self.leaders[place] for place in kept]
+        self.sentences, self.leaders = self.sentences[kept], self.leaders[kept]
         self._tokens, self._history, self._scores = self._tokens[kept], self._history[kept], self._scores[kept]
         if self._records:
             self._rows, self._base = self._rows[kept], self._base[kept]
 
     def leading(self) -> Leading:
-        return dict(zip(self.sentences, self._history[:, 0].tolist(), strict=True))
+        return dict(zip(self.sentences.tolist(), self._history[:, 0].tolist(), strict=True))
 
     def _step(self) -> tuple[Tensor, Tensor]:
         """Scores so far (sentences, width) and log-probabilities of the next token (sentences, width, vocabulary).

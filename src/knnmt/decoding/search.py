@@ -19,13 +19,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.backend import Backend
 from knnmt.decoding.compiled import CompiledBackend, why_not_compiled
 from knnmt.decoding.graphs import GraphBackend, why_not_recorded
-from knnmt.decoding.hypothesis import Begun, Finished, Found, Growing, Hypothesis, unheard, unnoticed
+from knnmt.decoding.hypothesis import Begun, Found, Growing, Hypothesis, Results, unheard, unnoticed
 from knnmt.decoding.reference import ReferenceBackend
 from knnmt.engine.base import Engine
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -73,32 +74,26 @@ def search(
     if config.beam == 1:
         config = replace(config, early_stopping=True)
     make = make or backend_for(engine, config, retrieval).make
-    finished = [Finished(config) for _ in sources]
+    results = Results([config] * len(sources))
     with torch.inference_mode():
         make = partial(GraphBackend, begun=begun) if make is GraphBackend else make
-        decode(make(engine, sources, config, retrieval), finished, found, growing)
-    return [each.best for each in finished]
+        decode(make(engine, sources, config, retrieval), results, found, growing)
+    return [results.best(number) for number in range(len(sources))]
 
 
-def decode(
-    backend: Backend, finished: Sequence[Finished], found: Found = unheard, growing: Growing | None = None
-) -> None:
+def decode(backend: Backend, results: Results, found: Found = unheard, growing: Growing | None = None) -> None:
     """Make steps until all sentences are done."""
-    while backend.sentences:
-        least = [finished[number].least for number in backend.sentences]
-        for number, hypothesis in backend.advance(least, growing is not None):
-            finished[number].add(hypothesis)
-        open_ = []
-        running = zip(backend.sentences, backend.leaders, backend.lengths, strict=True)
-        for place, (number, leader, length) in enumerate(running):
-            if finished[number].closed(leader, length):
-                found(number, finished[number].best)
-            else:
-                open_.append(place)
-        if len(open_) < len(backend.sentences):
-            backend.keep(open_)
-        if open_ and growing is not None:
-            growing(backend.leading)
+    with backend.context:
+        while len(backend.sentences):
+            for number, hypothesis in backend.advance(results.least[backend.sentences], growing is not None):
+                results.add(number, hypothesis)
+            closed = results.closed(backend.sentences, backend.leaders, backend.lengths)
+            if closed.any():
+                for number in backend.sentences[closed].tolist():
+                    found(number, results.best(number))
+                backend.keep(np.flatnonzero(~closed).tolist())
+            if growing is not None and len(backend.sentences):
+                growing(backend.leading)
 
 
 def search_each(
