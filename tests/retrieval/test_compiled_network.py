@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from loops import reference_search
 from native_builds import builds_that_run
 
 if library() is None:
@@ -131,9 +131,11 @@ def beams(engine: TransformerEngine, retrieval: Retrieval, plain: bool) -> Seque
     sources = engine.tokenizer.encode_sources(["Satz 3 ja ja", "Satz 12", "anders", "Satz 20 ja"])
     config = replace(engine.generation, beam=3, n_best=2, max_tokens=20)
     batch = BatchRetrieval([retrieval] * len(sources))
-    with mock.patch.object(compiled, "library", return_value=None if plain else library()):
-        found = search(engine, sources, config, batch)
-    assert isinstance(batch.way, PlainSteps if plain else CompiledSteps)
+    found = (
+        reference_search(engine, sources, config, in_pytorch(batch))
+        if plain
+        else search(engine, sources, config, batch)
+    )
     return [(each.tokens, each.score) for every in found for each in every]
 
 
