@@ -34,10 +34,10 @@ from knnmt.translator.translator import Translator
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
 
-def succeeds(*arguments: str | Path) -> str:
+def succeeds(*arguments: str | Path, text: str = "Satz 3") -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input="Satz 3\n")
+        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input=f"{text}\n")
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -411,11 +411,11 @@ def test_fast_is_tuned_saved_beside_the_others_and_used(
     assert "--for-fast" in refused("translate", "-d", store, "--fast", *model)
     assert "no effect" in refused("tune", store, "--dev", dev, "--fast-candidates", "3", *model)
 
-    memory = tmp_path / "own.tsv"
+    memory, known = tmp_path / "own.tsv", "Satz 31 ja ja nein"  # almost
     memory.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(60)), encoding="utf-8")
     made = tmp_path / "fast.store"
     succeeds("build", memory, "-o", made, "--for-fast", "--no-index", *model)
-    usual = succeeds("translate", "-d", made, "--scores", "--fast", *model)
+    usual = succeeds("translate", "-d", made, "--scores", "--fast", *model, text=known)
     said = succeeds("tune", made, "--dev", dev, "--fast", "--fast-candidates", "3", *model)
     assert "searched in stores of 3 occurrences of each source token" in said
     profiles = read_profiles(made)
@@ -427,10 +427,10 @@ def test_fast_is_tuned_saved_beside_the_others_and_used(
     assert list(losses) == ["alone", "before", "fast", "fast-fixed"]
     assert losses["fast-fixed"] < losses["alone"]
 
-    tuned = succeeds("translate", "-d", made, "--scores", "--fast", *model)
-    assert tuned == succeeds("translate", "-d", made, "--scores", "--profile", "fast", *model)
+    tuned = succeeds("translate", "-d", made, "--scores", "--fast", *model, text=known)
+    assert tuned == succeeds("translate", "-d", made, "--scores", "--profile", "fast", *model, text=known)
     assert tuned != usual
-    assert tuned != succeeds("translate", "-d", made, "--scores", "--profile", "fast-fixed", *model)
+    assert tuned != succeeds("translate", "-d", made, "--scores", "--profile", "fast-fixed", *model, text=known)
     assert "fast:3" in (shown := succeeds("inspect", made))
     assert "for fast    " in shown
 
