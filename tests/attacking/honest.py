@@ -25,15 +25,22 @@ _PATIENCE = 120.0  # seconds until an answer counts as lost
 class Record:
     """What became of the texts. alone: seconds that a text of each form takes when nobody else asks
 
-    late: seconds beyond that, for each answer
+    undisturbed: seconds beyond that, for each answer while only honest clients ask
+    late: the same for each answer while hostile clients ask, too
     lost, swapped: what was said instead of an answer, and answers to other texts
     """
 
     alone: dict[str, float] = field(default_factory=dict)
+    undisturbed: list[float] = field(default_factory=list)
     late: list[float] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     swapped: list[str] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
+
+    def disturb(self) -> None:
+        """From now on, there are hostile clients, too."""
+        with self.lock:
+            self.undisturbed, self.late = self.late, []
 
     def answer(self, form: str, asked: tuple[int, int], seconds: float, status: int, content: str) -> None:
         """Count one answer."""

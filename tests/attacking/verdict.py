@@ -8,7 +8,7 @@ from math import ceil
 
 from attacking.honest import Record
 
-_LATE = 2.0  # seconds beyond its own decoding, for 99 of 100 answers
+_LATE = 2.0  # seconds by which hostile clients may delay 99 of 100 answers
 _GROWTH = 1.05
 _ENDING = 10.0
 
@@ -39,8 +39,12 @@ def faults(record: Record, seen: Observed) -> list[str]:
         found.append(f"{len(record.lost)} honest texts were not answered, such as {record.lost[0]}")
     if record.swapped:
         found.append(f"{len(record.swapped)} answers were to other texts, such as {record.swapped[0]}")
-    if (late := percentile(record.late, 0.99)) > _LATE:
-        found.append(f"99 of 100 answers came up to {late:.2f} s after their own decoding, more than {_LATE:g} s")
+    late, undisturbed = percentile(record.late, 0.99), percentile(record.undisturbed, 0.99)
+    if late - undisturbed > _LATE:
+        found.append(
+            f"99 of 100 answers came up to {late:.2f} s after their own decoding, more than {_LATE:g} s later than "
+            f"without hostile clients ({undisturbed:.2f} s)"
+        )
     before, after = memory_before_and_after(seen.memory)
     if after > _GROWTH * before:
         found.append(f"memory grew from {before / 1e6:.0f} to {after / 1e6:.0f} MB, more than {_GROWTH - 1:.0%}")

@@ -31,6 +31,7 @@ def test_there_are_as_many_attackers_as_the_pages_say() -> None:
 
 def test_a_service_that_withstood_has_no_faults() -> None:
     assert faults(Record(late=[0.0] * 98 + [1.9] * 2), Observed(MEMORY, ending=9.9)) == []
+    assert faults(Record(undisturbed=[0.5], late=[0.0] * 98 + [2.4] * 2), Observed(MEMORY)) == []
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,7 @@ def test_a_service_that_withstood_has_no_faults() -> None:
         (Record(late=[0.1], lost=["503: busy"]), Observed(MEMORY), "1 honest texts were not answered, such as 503"),
         (Record(late=[0.1], swapped=["other"]), Observed(MEMORY), "1 answers were to other texts"),
         (Record(late=[0.1] * 98 + [2.1] * 2), Observed(MEMORY), "up to 2.10 s after their own decoding"),
+        (Record(undisturbed=[0.5], late=[2.6]), Observed(MEMORY), "later than without hostile clients (0.50 s)"),
         (Record(late=[0.1]), Observed([*MEMORY[:-1], 530e6]), "memory grew from 500 to 530 MB"),
         (Record(late=[0.1]), Observed(MEMORY, ending=10.1), r"ended 10\.1 s after SIGTERM"),
     ],
@@ -56,6 +58,13 @@ def test_an_answer_must_have_the_numbers_of_its_text() -> None:
     record.answer("form", (10_001, 7), 0.5, 503, '{"code": "ending"}')
     record.answer("form", (10_001, 7), 0.5, 200, '{"translations": [{"error": "damaged"}]}')
     assert (record.late, len(record.swapped), len(record.lost)) == ([0.5], 1, 2)
+
+
+def test_answers_without_hostile_clients_are_counted_by_themselves() -> None:
+    record = Record(late=[0.3])
+    record.disturb()
+    record.answer("form", (10_001, 7), 0.5, 200, '{"translations": [{"text": "Page 10001, 7"}]}')
+    assert (record.undisturbed, record.late) == ([0.3], [0.5])
 
 
 def test_memory_is_compared_when_caches_are_full() -> None:

@@ -167,6 +167,47 @@ def test_a_client_with_much_lets_others_go_first(batcher: Batcher, watched: Watc
     assert len({text for batch in watched.batches for text in batch}) == 104
 
 
+def test_a_batch_has_a_segment_of_every_client_before_a_second_one(batcher: Batcher, watched: Watched) -> None:
+    """Although segments of the first client are more similar in length."""
+    first = batcher.submit(requests("a"), SETTINGS)
+    assert watched.begun.wait(60)
+    much = batcher.submit(requests(*(f"viel {number}" for number in range(8))), SETTINGS, client="greedy")
+    queued(batcher, 8)
+    others = [batcher.submit(requests(f"wenig {name} " + "und " * 3), SETTINGS, client=name) for name in "xyz"]
+    queued(batcher, 11)
+    watched.go.set()
+    wait([*first, *much, *(each for texts in others for each in texts)])
+    assert sorted(text.split()[0] for text in watched.batches[1]) == ["viel", "wenig", "wenig", "wenig"]
+
+
+def test_a_client_pays_for_what_took_longer_than_it_seemed(
+    tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded, decode = list[str](), Lane.decode
+
+    def slow(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        decoded.append(jobs[0].segment.text)
+        time.sleep(0.5 if "langsam" in decoded[-1] else 0.02)
+        return decode(lane, jobs, found, growing)
+
+    monkeypatch.setattr(Lane, "decode", slow)
+    batcher = Batcher(tiny_translator, batch=1, cached=0)
+    try:
+        wait(batcher.submit(requests(*(f"davor {number}" for number in range(4))), SETTINGS, client="early"))
+        both = [
+            batcher.submit(requests(*(f"{word} {number}" for number in range(4))), SETTINGS, client=word)
+            for word in ("langsam", "schnell")
+        ]
+        wait([each for texts in both for each in texts])
+    finally:
+        batcher.close()
+    words = [text.split()[0] for text in decoded if "davor" not in text]
+    second = words.index("langsam", words.index("langsam") + 1)
+    assert words[:second].count("schnell") >= 2
+
+
 def test_equal_texts_of_a_client_far_behind_keep_nobody_waiting(batcher: Batcher, watched: Watched) -> None:
     first = batcher.submit(requests("a"), SETTINGS)
     assert watched.begun.wait(60)

@@ -170,3 +170,24 @@ def test_requests_that_are_over_take_no_memory() -> None:
             queue.take()
     queue.put(("last", 0), -1)
     assert len(pickle.dumps(queue)) < 2000
+
+
+def test_what_cost_more_than_was_said_is_charged_later() -> None:
+    queue = FairQueue[str]()
+    for client in "ab":
+        for number in range(4):
+            queue.put((client,), f"{client}{number}")
+    assert queue.take() == "a0"
+    queue.charge(("a",), 2.0)
+    assert [queue.take() for _ in range(7)] == ["b0", "b1", "b2", "a1", "b3", "a2", "a3"]
+
+
+def test_a_charge_reaches_a_client_that_has_nothing_left() -> None:
+    queue = FairQueue[str]()
+    queue.put(("a",), "a0")
+    for number in range(4):
+        queue.put(("b",), f"b{number}")
+    assert [queue.take(), queue.take()] == ["a0", "b0"]
+    queue.charge(("a",), 2.0)
+    queue.put(("a",), "a1")
+    assert [queue.take() for _ in range(3)] == ["b1", "b2", "a1"]

@@ -76,6 +76,14 @@ class Script:
         self.searches.append("alone" if alone else "bound")
         return [self.parts(*(self._alone if alone else self._bound)) for _ in jobs]
 
+    def pieces(
+        self, jobs: Sequence[Job], required: Sequence[Requirements] | None, again: bool = False
+    ) -> list[list[Part]]:
+        """As a call, and what is short is found as it is."""
+        if required is None and not again:
+            return [self.parts(job.segment.text) for job in jobs]
+        return self(jobs, required, again=True)
+
     def parts(self, *texts: str) -> list[Part]:
         tokens = self._engine.tokenizer.encode_targets(list(texts)) if texts else []
         return [Part(Hypothesis(tuple(each), -1.0)) for each in tokens]
@@ -157,3 +165,17 @@ def test_a_translation_that_looks_wrong_is_not_returned_before_its_second_try(
     script = Script(engine)
     assert guard.kept_at_once(job(engine, SOURCE), script.parts("The file {name} was deleted.")) is None
     assert guard.kept_at_once(job(engine, SOURCE), script.parts("The file was deleted, and nobody noticed."))
+
+
+def test_segments_much_longer_than_a_sentence_are_searched_once(
+    guard: GuardedSearch, engine: TransformerEngine
+) -> None:
+    """A search for hundreds of numbers took 35 s, and a request can have many such segments."""
+    source = "Datei " + " ".join(f"<{number}" for number in range(100))
+    script = Script(engine, alone=("File.",), bound=("File.",))
+    asked = job(engine, source)
+    assert len(asked.source) > 160
+    for first in ("File.", "File <x> 2019 2019 2019 2019"):
+        (parts,) = guard.kept([asked], [script.parts(first)], script.pieces)
+        assert "".join(str(each) for each in parts[0].marked or ()) == source
+    assert script.searches == []

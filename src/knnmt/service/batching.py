@@ -79,6 +79,7 @@ class Batcher:
         self._taking_in = 0  # texts that have arrived and are not cut yet
         self._decoding = 0  # segments
         self._workers, self._busy, self._costly = workers, 0, 0
+        self._decoded_cost = self._decoded_seconds = 0.0  # of all batches
         self._lingers_until = 0.0
         self._texts = set[WaitingText]()  # that are cut and not done
         self._in_flight: dict[Hashable, WaitingText] = {}
@@ -253,10 +254,18 @@ class Batcher:
             with self._changed:
                 self._busy -= 1
                 self._costly -= self._pieces.is_costly(pieces[0])
+                self._charge(pieces, seconds)
                 waiting = self.waiting
                 self._changed.notify_all()
             self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
             self._told(BatchReport(len(pieces), seconds, waiting))
+
+    def _charge(self, pieces: list[Piece], seconds: float) -> None:
+        """Charge clients for batches that took longer than others of their cost; called with the lock."""
+        cost = sum(piece.cost for piece in pieces)
+        self._decoded_cost += cost
+        self._decoded_seconds += seconds
+        self._pieces.charge(pieces, max(0.0, seconds * self._decoded_cost / self._decoded_seconds - cost))
 
     def _next_batch(self) -> list[Piece]:
         """The next batch: the segment whose turn it is, and those of its lane with the most similar lengths.

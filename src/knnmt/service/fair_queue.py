@@ -47,6 +47,13 @@ class _Account(Generic[Item]):
             part.at = max(part.at, self.clock)
         part.put(owner[1:], item, cost)
 
+    def charge(self, owner: Sequence[Hashable], cost: float) -> None:
+        if not owner:
+            return
+        part = self.parts.setdefault(owner[0], _Account(at=self.clock))
+        part.at = max(part.at, self.clock) + cost
+        part.charge(owner[1:], cost)
+
     def in_turn(self, without: Collection[Hashable] = ()) -> Iterator[tuple[Item, float]]:
         """The items, each with its cost, in the order in which they would be taken one after the other."""
         yield from self.items
@@ -100,6 +107,10 @@ class FairQueue(Generic[Item]):
     def remove(self, chosen: Collection[Item]) -> None:
         """Remove items that are done next, and charge their costs to their owners."""
         self._all.remove(chosen, 1.0)
+
+    def charge(self, owner: Sequence[Hashable], cost: float) -> None:
+        """Charge an owner for items that were taken and cost more than was said. An empty queue forgets it."""
+        self._all.charge(owner, cost)
 
     def forget(self, chosen: Collection[Item]) -> None:
         """Remove items that are no longer wanted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from knnmt.service.fair_queue import FairQueue
@@ -13,7 +13,8 @@ from knnmt.translator.piecework import Lane
 
 _CONSIDERED = 4  # a batch is chosen from the first 4 times its size of waiting segments
 _AHEAD = 4  # a client has enough waiting segments if they make 4 batches
-_USUAL_COST = 150.0  # of a segment: 30 tokens with a beam of 5
+_USUAL_COST = 195.0  # of a segment: 30 tokens with a beam of 5
+_DOUBLE = 100  # tokens: a segment with so many takes twice as much for each of them as a short one
 _COSTLY = 0.5  # a segment is costly if it has more than this share of the cost of a batch
 
 
@@ -22,7 +23,8 @@ class Piece:
     """A segment of a text, at a place among its segments.
 
     lane: segments of one lane can be decoded together
-    cost: about the work of decoding it, in rows and steps: a step has a row for each hypothesis
+    cost: about the work of decoding it, in rows and steps: a step has a row for each hypothesis, and later steps take
+        longer, because each looks back at all earlier ones
     """
 
     text: WaitingText
@@ -33,7 +35,8 @@ class Piece:
 
     def __post_init__(self) -> None:
         self.job, self.lane = self.text.begun.jobs[self.place], self.text.begun.lane
-        self.cost = float(max(1, len(self.job.source)) * self.lane.decoding.beam)
+        tokens = max(1, len(self.job.source))
+        self.cost = tokens * (1.0 + tokens / _DOUBLE) * self.lane.decoding.beam
 
 
 class WaitingPieces:
@@ -59,6 +62,12 @@ class WaitingPieces:
         """The clients for whom no more texts need to be cut yet."""
         return {client for client, count in self._counts.items() if count >= _AHEAD * self._batch}
 
+    def charge(self, pieces: Sequence[Piece], more: float) -> None:
+        """Charge the clients of segments that took longer than their costs promised. more: cost of all together"""
+        whole = sum(piece.cost for piece in pieces)
+        for piece in pieces:
+            self._queue.charge(piece.text.owner[:1], more * piece.cost / whole)
+
     def is_costly(self, piece: Piece) -> bool:
         """Whether a batch with this segment takes much longer than usual."""
         return piece.cost > _COSTLY * self._most_cost
@@ -73,6 +82,8 @@ class WaitingPieces:
     def take_batch(self, idle: int, with_costly: bool) -> list[Piece]:
         """Remove the next batch: the segment whose turn it is, and those of its lane with the most similar lengths.
 
+        Of every client that waits in this lane, one segment comes before the second one of any other client.
+
         idle: the workers that decode nothing; each of them gets a share of what waits
         with_costly: whether costly segments are taken; otherwise they wait
         """
@@ -86,7 +97,14 @@ class WaitingPieces:
             return []
         most, first = min(self._batch, -(-len(self._queue) // idle)), len(considered[0].job.source)
         batch, cost = considered[:1], considered[0].cost
-        for piece in sorted(considered[1:], key=lambda each: abs(len(each.job.source) - first)):
+        clients = set[Hashable]()
+        later = set[Piece]()  # segments whose client has an earlier one here
+        for piece in considered:
+            client = piece.text.owner[0]
+            if client in clients:
+                later.add(piece)
+            clients.add(client)
+        for piece in sorted(considered[1:], key=lambda each: (each in later, abs(len(each.job.source) - first))):
             if len(batch) >= most or cost + piece.cost > self._most_cost:
                 break
             batch.append(piece)
