@@ -14,6 +14,7 @@ import importlib, sys
 sys.path[:0] = {paths}
 for name in [name for name in sys.modules if name.partition(".")[0] == "knnmt"]:
     del sys.modules[name]  # what was imported before is not what Windows would import
+import filelock  # on Windows it uses what only Windows has
 import life_on_windows
 for name in {names}:
     importlib.import_module(name)

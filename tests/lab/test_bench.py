@@ -37,7 +37,7 @@ TEXTS = ["Satz 3 ja ja", "anders", "Satz 12"]
 
 
 def answer(tokens: int = 10, seconds: float = 2.0, stages: dict[str, float] | None = None, **rest: object) -> Answer:
-    filled: dict[str, object] = {"searches": (0, 0, 0, 0, 0), "resident_mib": 7, **rest}
+    filled: dict[str, object] = {"searches": (0, 0, 0, 0), "resident_mib": 7, **rest}
     return Answer([], tokens, seconds, stages or {}, **filled)  # type: ignore[arg-type]
 
 

@@ -7,7 +7,6 @@ holds an address.
 from __future__ import annotations
 
 import ctypes
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,23 +24,23 @@ _TYPES = {
     "float": np.float32,
     "double": np.float64,
 }
-_DEFINITION = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 _ARGUMENTS = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 _RESULTS = {**_ARGUMENTS, "void": None, "bool": ctypes.c_bool, "const char*": ctypes.c_char_p}
-_FUNCTION = re.compile(r"^(void |bool |int32_t |const char\* )(knnmt_\w+)\(([^)]*)\)", re.MULTILINE)
-_FIELD = re.compile(r"^    (?:const )?(\w+)((?: const|[ *])+)([^;()]+);", re.MULTILINE)
 
 
 @cache
 def structure(name: str) -> np.dtype[np.void]:
     """The type of a structure."""
     fields: list[tuple[str, npt.DTypeLike]] = []
-    for kind, marks, names in _FIELD.findall(re.sub(r"//[^\n]*", "", _definitions()[name])):
+    for line in _definitions()[name].splitlines():
+        declaration = line.partition("//")[0].replace("const ", " ").replace("*", " * ").split(";")[0].split()
+        if not declaration:
+            continue
+        kind, names = declaration[0], "".join(word for word in declaration[1:] if word != "*")
+        scalar: npt.DTypeLike = np.uintp if "*" in declaration else _TYPES.get(kind) or structure(kind)
         for each in names.split(","):
-            declared, _, count = each.strip().rstrip("]").partition("[")
-            pointer = "*" in marks or declared.startswith("*")
-            scalar: npt.DTypeLike = np.uintp if pointer else _TYPES[kind] if kind in _TYPES else structure(kind)
-            fields.append((declared.lstrip("*"), (scalar, (int(count),)) if count else scalar))
+            field, _, count = each.removesuffix("]").partition("[")
+            fields.append((field, (scalar, (int(count),)) if count else scalar))
     return np.dtype(fields, align=True)
 
 
@@ -60,16 +59,19 @@ def address(array: npt.NDArray[Any] | None) -> int:
 
 def declare(library: ctypes.CDLL) -> None:
     """Declare the types of all functions. AttributeError if one is missing."""
-    for result, name, arguments in _FUNCTION.findall(_sources()):
-        function = getattr(library, name)
-        function.restype = _RESULTS[result.removesuffix(" ")]
-        given = (each.strip() for each in arguments.split(",")) if arguments else ()
-        function.argtypes = [ctypes.c_void_p if "*" in each else _ARGUMENTS[each.split()[0]] for each in given]
+    for result, restype in _RESULTS.items():
+        for part in _sources().split(f"\n{result} knnmt_")[1:]:
+            name, _, rest = part.partition("(")
+            arguments = [each.split() for each in rest.partition(")")[0].split(",") if each]
+            function = getattr(library, f"knnmt_{name}")
+            function.restype = restype
+            function.argtypes = [ctypes.c_void_p if "*" in "".join(each) else _ARGUMENTS[each[0]] for each in arguments]
 
 
 @cache
 def _definitions() -> dict[str, str]:
-    return dict(_DEFINITION.findall(_sources()))
+    parts = (part.partition(" {\n") for part in _sources().split("\nstruct ")[1:])
+    return {name: body.partition("\n};")[0] for name, _, body in parts if name.isidentifier()}
 
 
 @cache
