@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from knnmt.decoding.batch import Batch
 
 from knnmt.decoding.search import search
 from knnmt.engine.precision import cpu_name
@@ -71,18 +70,15 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
     engine, config = translator.engine, translator.decoding(beam=beam)
     sources = engine.tokenizer.encode_sources(list(texts))
     marks: list[tuple[float, int]] = []
-    step = Batch.step
 
-    def marked(batch: Batch[Any]) -> Any:
-        marks.append((time.process_time(), len(batch.sources)))
-        return step(batch)
+    def mark(leading: Callable[[], dict[int, list[int]]]) -> None:
+        marks.append((time.process_time(), len(leading())))
 
-    Batch.step = marked  # type: ignore[method-assign, assignment]
     sentences = []
     for source in sources:
         marks.clear()
-        search(engine, [source], config)
-        sentences.append(Sentence(len(source), len(marks)))
+        search(engine, [source], config, growing=mark)
+        sentences.append(Sentence(len(source), len(marks) + 1))
     middle = sorted(sources, key=len)[3 * len(sources) // 8 : 5 * len(sources) // 8]
     encoding: dict[int, list[float]] = {size: [] for size in SIZES}
     steps: dict[int, list[float]] = {size: [] for size in SIZES}
@@ -93,10 +89,9 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
             engine.start(engine.encode(batch))
             encoding[size].append(time.process_time() - began)
             marks.clear()
-            search(engine, batch, config)
+            search(engine, batch, config, growing=mark)
             pairs = list(pairwise(marks[2:]))  # the first steps have one hypothesis per sentence
             steps[size].append(statistics.median(b[0] - a[0] for a, b in pairs if a[1] == b[1] == size))
-    Batch.step = step  # type: ignore[method-assign]
     print("size   encoding ms   a step ms   a step ms a sentence")
     for size in SIZES:
         encode, one = 1000 * statistics.median(encoding[size]), 1000 * statistics.median(steps[size])
