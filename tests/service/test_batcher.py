@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 
 import pytest
 
@@ -19,7 +19,7 @@ from knnmt.translator import guarded_search
 from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import Lane, Piecework, TextSettings
+from knnmt.translator.piecework import BegunText, Lane, Piecework, TextSettings
 from knnmt.translator.stages import TextsGrowing
 from knnmt.translator.translator import Translator
 
@@ -263,6 +263,65 @@ def test_costly_segments_leave_a_worker_to_others(tiny_translator: Translator, m
         assert batches.count("lange") == 1
         go.set()
         assert all(each.result(60).error is None for texts in long for each in texts)
+    finally:
+        go.set()
+        batcher.close()
+
+
+def test_short_texts_are_cut_while_a_long_one_is(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, begin = Event(), Event(), Piecework.begin
+
+    def held(piecework: Piecework, asked: Sequence[Request]) -> list[BegunText]:
+        if any(len(str(each.text)) > 10_000 for each in asked):
+            begun.set()
+            assert go.wait(60)
+        return begin(piecework, asked)
+
+    monkeypatch.setattr(Piecework, "begin", held)
+    batcher = Batcher(tiny_translator, batch=4, cached=0)
+    try:
+        long = [batcher.submit(requests(letter * 12_000), SETTINGS, client=letter) for letter in "xyz"]
+        assert begun.wait(60)
+        assert batcher.submit(requests("kurz"), SETTINGS, client="other")[0].result(60).error is None
+        go.set()
+        wait([each for texts in long for each in texts])
+    finally:
+        go.set()
+        batcher.close()
+
+
+def test_a_costly_batch_gives_way_while_others_wait(
+    tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two batches of others are decoded at the same time beside it, and it pauses after its steps until they are."""
+    begun, go, decode, both, steps = Event(), Event(), Lane.decode, Barrier(2, timeout=60), list[float]()
+
+    def held(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        if "lang" in jobs[0].segment.text:
+            begun.set()
+            assert growing is not None
+            while not go.wait(0.01):
+                began = time.perf_counter()
+                growing(dict)
+                steps.append(time.perf_counter() - began)
+        elif "kurz" in jobs[0].segment.text:
+            both.wait()
+            time.sleep(0.5)
+        return decode(lane, jobs, found, growing)
+
+    batcher = Batcher(tiny_translator, batch=1, cached=0, workers=2)
+    monkeypatch.setattr(Lane, "decode", held)
+    wide = TextSettings(beam=16, split_sentences=False)
+    try:
+        long = batcher.submit(requests("langer Text " + "ja " * 8), wide, client="long")
+        assert begun.wait(60)
+        short = [batcher.submit(requests(f"kurz {number}"), SETTINGS, client=number) for number in range(20)]
+        wait([each for texts in short for each in texts])
+        go.set()
+        wait(long)
+        assert max(steps) > 0.1
     finally:
         go.set()
         batcher.close()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from knnmt.service.config import Limits
 from knnmt.service.connections import Connections
@@ -131,3 +136,50 @@ def test_a_connection_waits_for_its_first_request_and_between_two() -> None:
         half.sendall(GET[:9])
         assert sent.recv(1 << 16).startswith(b"HTTP/1.1 200")
         assert sent.recv(1 << 16) == half.recv(1 << 16) == b""
+
+
+def test_what_comes_after_a_request_that_was_none_raises_nothing() -> None:
+    """Such a request made a traceback of a hundred lines in the log, which took the event loop milliseconds."""
+    written = bytearray()
+    transport = SimpleNamespace(
+        set_write_buffer_limits=lambda high: None,
+        get_extra_info=lambda name: None,
+        get_write_buffer_size=lambda: 0,
+        write=written.extend,
+        close=lambda: None,
+        is_closing=lambda: False,
+    )
+    config = uvicorn.Config(application, lifespan="off", log_config=None)
+    config.load()
+
+    async def receive_twice() -> None:
+        protocol: Any = Connections(Limits()).protocol
+        connection = protocol(config=config, server_state=ServerState(), app_state={})
+        connection.connection_made(transport)
+        for _ in range(2):
+            connection.data_received(b"\x16\x03\x01\r\n\r\n")
+
+    asyncio.run(receive_twice())
+    assert written.count(b"HTTP/1.1 400") == 1
+
+
+def test_a_connection_that_closes_costs_the_same_however_many_wait() -> None:
+    """The connections that wait are of another address, which has no place for them."""
+    calls = []
+    for waiting in (20, 200):
+        connections = Connections(Limits(connections=400, address_connections=3))
+        with serving(connections) as port, ExitStack() as stack:
+            for _ in range(waiting + 3):
+                connected(stack, port, "127.0.0.2")
+            other = connected(stack, port, "127.0.0.3")
+            wait_for(lambda: len(connections) == waiting + 4)  # noqa: B023 - called at once
+            [gone] = [each for each in connections if each.address == "127.0.0.3"]
+            counted: list[str] = []
+            sys.setprofile(lambda _frame, event, _: counted.append(event) if event == "call" else None)  # noqa: B023
+            try:
+                connections.remove(gone)
+            finally:
+                sys.setprofile(None)
+            calls.append(len(counted))
+            other.close()
+    assert calls[1] <= calls[0] + 5

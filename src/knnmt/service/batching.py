@@ -1,15 +1,16 @@
 """`Batcher` decodes the texts of all requests together.
 
-A few threads serve all requests. One thread takes texts in: it looks up exact matches, which need no decoding, and cuts
-the other texts into segments. Workers decode batch after batch. Clients take turns by the cost of their texts
-(`fair_queue.py`), and so do the requests of a client. A batch starts with the segment whose turn it is, and is filled
-with waiting segments of similar length, whatever their request or domain. Its cost has a limit, so a new segment waits
-for about one batch and not for all earlier requests, however long their texts and wide their beams are. A text is
-returned when all its segments are done, even while other segments of the batch are still being decoded.
+A few threads serve all requests. Two threads take texts in: they look up exact matches, which need no decoding, and cut
+the other texts into segments. Only one of them takes long texts, so short ones need not wait for it. Workers decode
+batch after batch. Clients take turns by the cost of their texts (`fair_queue.py`), and so do the requests of a client.
+A batch starts with the segment whose turn it is, and is filled with waiting segments of similar length, whatever their
+request or domain. Its cost has a limit, so a new segment waits for about one batch and not for all earlier requests,
+however long their texts and wide their beams are. A text is returned when all its segments are done, even while other
+segments of the batch are still being decoded.
 
 On a CPU there are two workers. Two simultaneous batches with half of the cores each finish sooner than one after the
-other with all cores, because no core waits for others at the end of every operation. Segments that cost much more than
-usual ones are decoded by one worker at a time, so that the others need not wait for them.
+other with all cores, because no core waits for others at the end of every operation. One more worker decodes segments
+that cost much more than usual ones, one batch at a time, and pauses while others wait (`giving_way.py`).
 
 Equal texts of a client that wait or are being decoded are decoded once. Recent results are remembered until a store
 changes.
@@ -27,20 +28,20 @@ from threading import Condition, Thread
 
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.fair_queue import FairQueue
+from knnmt.service.giving_way import UnwantedError, giving_way
 from knnmt.service.problems import ending
 from knnmt.service.result_cache import ResultCache
 from knnmt.service.waiting_pieces import Piece, WaitingPieces
-from knnmt.service.waiting_texts import Arrival, Owner, WaitingText, hand_over, refuse
+from knnmt.service.waiting_texts import LONG, Arrival, Owner, WaitingText, hand_over, refuse
 from knnmt.service.watching import Watch, growing
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import BegunText, Piecework, TextSettings
-from knnmt.translator.stages import TextsGrowing
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
-_PORTION = 4_000.0  # the cost of texts that are cut at once, if there are several
+_INTAKES = 2
 _MAX_PIECEWORKS = 256
 _LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that just got results often ask again soon
 
@@ -58,7 +59,8 @@ class Batcher:
     """Translates texts of many requests. Threads may share it.
 
     batch: segments that are decoded together, at most; if they cost more than usual ones, fewer
-    workers: batches that are decoded at the same time, by threads that share the cores
+    workers: batches that are decoded at the same time, by threads that share the cores; if there are several, one more
+        decodes costly segments
     cached: results that are remembered, at most
     told: is called with a report of every batch
     """
@@ -77,6 +79,7 @@ class Batcher:
         self._arrived = FairQueue[Arrival]()
         self._pieces = WaitingPieces(batch)
         self._taking_in = 0  # texts that have arrived and are not cut yet
+        self._cutting_long = False
         self._decoding = 0  # segments
         self._workers, self._busy, self._costly = workers, 0, 0
         self._decoded_cost = self._decoded_seconds = 0.0  # of all batches
@@ -87,8 +90,8 @@ class Batcher:
         self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
         self._closed = self._refusing = False
         self._threads = [
-            Thread(target=self._take_in, name="knnmt-intake", daemon=True),
-            *(Thread(target=self._decode, name="knnmt-decode", daemon=True) for _ in range(workers)),
+            *(Thread(target=self._take_in, name="knnmt-intake", daemon=True) for _ in range(_INTAKES)),
+            *(Thread(target=self._decode, name="knnmt-decode", daemon=True) for _ in range(workers + (workers > 1))),
         ]
         for thread in self._threads:
             thread.start()
@@ -176,6 +179,7 @@ class Batcher:
                 self._begin(self.piecework(settings), group)
             with self._changed:
                 self._taking_in -= len(arrived)
+                self._cutting_long &= not arrived[0].is_long
                 self._changed.notify_all()
 
     def _next_arrivals(self) -> list[Arrival]:
@@ -184,17 +188,20 @@ class Batcher:
             while True:
                 if arrived := self._portion():
                     self._arrived.remove(set(arrived))
+                    self._cutting_long |= arrived[0].is_long
                     return arrived
                 if self._closed and not self._arrived:
                     return []
                 self._changed.wait()
 
     def _portion(self) -> list[Arrival]:
-        """The texts that are cut next; called with the lock. They still wait."""
+        """The texts that are cut next: a long one, or several; called with the lock. They still wait."""
         portion, cost = list[Arrival](), 0.0
         for each in self._arrived.in_turn(self._pieces.clients_with_enough()):
+            if each.is_long and self._cutting_long:
+                continue
             cost += each.cost
-            if portion and cost > _PORTION:
+            if portion and cost > LONG:
                 break
             portion.append(each)
         return portion
@@ -275,10 +282,11 @@ class Batcher:
         with self._changed:
             self._linger()
             while True:
-                free = self._workers == 1 or not self._costly  # otherwise another worker has a costly segment
+                usual = self._busy - self._costly  # batches; if there is one worker, it decodes both kinds
                 for text in self._pieces.drop_abandoned():
                     self._forget(text)  # an equal text that comes later is decoded anew
-                if pieces := self._pieces.take_batch(self._workers - self._busy, with_costly=free):
+                free = max(1, self._workers - usual)
+                if pieces := self._pieces.take_batch(free, not self._costly, usual < self._workers):
                     self._decoding += len(pieces)
                     self._busy += 1
                     self._costly += self._pieces.is_costly(pieces[0])
@@ -306,11 +314,11 @@ class Batcher:
         try:
             watched = growing([(piece.text.watched, piece.place) for piece in pieces])
             if self._pieces.is_costly(pieces[0]):
-                watched = _while_wanted(pieces, watched)
+                watched = giving_way(pieces, self._pieces, watched)
             found = pieces[0].lane.decode([piece.job for piece in pieces], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
-            if isinstance(error, _UnwantedError):
+            if isinstance(error, UnwantedError):
                 self._put_back(left)
             elif len(pieces) > 1:  # one of the segments caused the error; try each on its own
                 for piece in left:
@@ -375,19 +383,3 @@ class Batcher:
         key = text.owner[0], text.key
         if self._in_flight.get(key) is text:
             del self._in_flight[key]
-
-
-class _UnwantedError(Exception):
-    """Nobody wants the texts of a batch any more."""
-
-
-def _while_wanted(pieces: Sequence[Piece], watched: TextsGrowing | None) -> TextsGrowing:
-    """A function that is called while a batch is decoded, and ends it if nobody wants it any more."""
-
-    def grow(texts: Callable[[], dict[int, str]]) -> None:
-        if all(piece.text.abandoned for piece in pieces):
-            raise _UnwantedError
-        if watched is not None:
-            watched(texts)
-
-    return grow

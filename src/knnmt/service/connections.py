@@ -12,12 +12,13 @@ import asyncio
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, cast
 
+from h11 import LocalProtocolError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from knnmt.service.config import LEAST_BYTES, Limits
@@ -65,6 +66,13 @@ class Connection(H11Protocol):
         """Note that the client has read everything."""
         self._unread = 0
         super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request; close the connection if it cannot have an answer any more."""
+        try:
+            super().send_400_response(msg)
+        except LocalProtocolError:  # uvicorn would log it, with a traceback that takes milliseconds to write
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Read what the client sends, when the connection has a place."""
@@ -123,10 +131,14 @@ class Connections:
         self._limits = limits
         self._open: dict[Connection, None] = {}  # in the order of arrival
         self._served = Counter[Hashable]()  # by address, without those that are held
+        self._held: dict[Hashable, dict[Connection, None]] = {}  # by address, each in the order of arrival
         self._looking = False
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._open)
 
     @property
     def protocol(self) -> type[asyncio.Protocol]:
@@ -142,6 +154,7 @@ class Connections:
             self._served[new.address] += 1
         else:
             new.is_held = True
+            self._held.setdefault(new.address, {})[new] = None
         if not self._looking:
             self._looking = True
             self._look()
@@ -152,12 +165,26 @@ class Connections:
             return
         del self._open[gone]
         if gone.is_held:
+            self._take_held(gone)
             return
-        self._served -= Counter([gone.address])
-        held = next((each for each in self._open if each.is_held and self._has_place(each.address)), None)
-        if held is not None:
-            self._served[held.address] += 1
+        self._served[gone.address] -= 1
+        if not self._served[gone.address]:
+            del self._served[gone.address]
+        # By address, because an attacker can have hundreds of them, and every connection that closes comes here.
+        address = next(
+            (each for each in (gone.address, *self._held) if each in self._held and self._has_place(each)), None
+        )
+        if address is not None:
+            held = next(iter(self._held[address]))
+            self._take_held(held)
+            self._served[address] += 1
             held.release()
+
+    def _take_held(self, connection: Connection) -> None:
+        same = self._held[connection.address]
+        del same[connection]
+        if not same:
+            del self._held[connection.address]
 
     def _has_place(self, address: Hashable) -> bool:
         most = self._limits.connections if address in _PROXIES else self._limits.address_connections

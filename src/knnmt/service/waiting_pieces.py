@@ -79,17 +79,28 @@ class WaitingPieces:
         self._count_out(unwanted)
         return {piece.text for piece in unwanted}
 
-    def take_batch(self, idle: int, with_costly: bool) -> list[Piece]:
+    @property
+    def clients(self) -> int:
+        """How many clients have waiting segments."""
+        return len(self._counts)
+
+    def take_batch(self, idle: int, with_costly: bool, with_usual: bool = True) -> list[Piece]:
         """Remove the next batch: the segment whose turn it is, and those of its lane with the most similar lengths.
 
         Of every client that waits in this lane, one segment comes before the second one of any other client.
 
         idle: the workers that decode nothing; each of them gets a share of what waits
-        with_costly: whether costly segments are taken; otherwise they wait
+        with_costly, with_usual: whether costly segments, and others, are taken; otherwise they wait. They are never in
+            one batch
         """
         considered = list[Piece]()
         for piece in self._queue.in_turn():
-            if (with_costly or not self.is_costly(piece)) and (not considered or piece.lane == considered[0].lane):
+            costly = self.is_costly(piece)
+            if considered:
+                fits = piece.lane == considered[0].lane and costly == self.is_costly(considered[0])
+            else:
+                fits = with_costly if costly else with_usual
+            if fits:
                 considered.append(piece)
                 if len(considered) == _CONSIDERED * self._batch:
                     break

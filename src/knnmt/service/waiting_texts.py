@@ -14,6 +14,7 @@ from knnmt.translator.piecework import BegunText, TextSettings
 from knnmt.translator.translation import Translation
 
 _TEXT_COST = 20.0  # of cutting an empty text
+LONG = 4_000.0  # the cost of a text that is cut by itself, and of several that are cut at once
 Owner = tuple[Hashable, Hashable]
 """The client and the request of a text; texts of clients take turns, and so do those of a client's requests."""
 
@@ -36,6 +37,11 @@ class Arrival:
         """About the work of cutting it, in characters."""
         text = self.request.text
         return _TEXT_COST + len(text if isinstance(text, str) else written(text))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether others would wait long while it is cut."""
+        return self.cost > LONG
 
 
 @dataclass(slots=True, eq=False)

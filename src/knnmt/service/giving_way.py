@@ -1,0 +1,39 @@
+"""Costly batches give way to others while they are decoded.
+
+After every step they pause for as long as the step took, times the number of clients that wait: beside ten clients that
+wait, a costly batch decodes for an eleventh of the time. It ends if nobody wants it any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from knnmt.service.waiting_pieces import Piece, WaitingPieces
+from knnmt.translator.stages import TextsGrowing
+
+_MAX_PAUSE_SECONDS = 0.25
+
+
+class UnwantedError(Exception):
+    """Nobody wants the texts of a batch any more."""
+
+
+def giving_way(pieces: Sequence[Piece], waiting: WaitingPieces, watched: TextsGrowing | None) -> TextsGrowing:
+    """A function that is called after every step of a batch, and gives way.
+
+    pieces: of the batch
+    watched: is told the progress
+    """
+    since = time.perf_counter()
+
+    def grow(texts: Callable[[], dict[int, str]]) -> None:
+        nonlocal since
+        if all(piece.text.abandoned for piece in pieces):
+            raise UnwantedError
+        if watched is not None:
+            watched(texts)
+        time.sleep(min(_MAX_PAUSE_SECONDS, (time.perf_counter() - since) * waiting.clients))
+        since = time.perf_counter()
+
+    return grow
