@@ -33,7 +33,8 @@ def structure(name: str) -> np.dtype[np.void]:
     """The type of a structure."""
     fields: list[tuple[str, npt.DTypeLike]] = []
     for line in _definitions()[name].splitlines():
-        declaration = line.partition("//")[0].replace("const ", " ").replace("*", " * ").split(";")[0].split()
+        words = line.partition("//")[0].replace("*", " * ").split(";")[0].split()
+        declaration = [word for word in words if word != "const"]
         if not declaration:
             continue
         kind, names = declaration[0], "".join(word for word in declaration[1:] if word != "*")
