@@ -19,10 +19,10 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before PyTorch: children are forked, whic
 
 import torch
 
-from conftest import write_checkpoint
 from fuzzing.running import fuzz, replay, report
 from fuzzing.samples import make_stores
 from knnmt.translator.translator import Translator
+from support.checkpoints import write_checkpoint
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
-from served_process import KNNMT, ServedProcess, key_for
+from support.served_process import KNNMT, ServedProcess, key_for
 
 PATIENCE_SECONDS = 180  # from the start of OmegaT until it has ended
 # Exact matches, so that each answer is known: quotes, a path, letters beyond ASCII.

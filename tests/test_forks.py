@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import warm
+from support import warm
 
 BEGIN = """
 import os, sys

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pretending import shout_document
 
 from knnmt.corpus.accelerators import drop_accelerators
 from knnmt.corpus.glossary import Glossary, Term
@@ -47,8 +46,9 @@ from knnmt.translator.explanation import differences
 from knnmt.translator.guarding import Guarding
 from knnmt.translator.repairing import repaired
 from knnmt.translator.spans import moved_spans
+from support.pretending import shout_document
+from support.worst_cases import documents, texts, texts_for
 from test_patterns import of_the_package
-from worst_cases import documents, texts, texts_for
 
 pytestmark = pytest.mark.soak
 SEED = int(os.environ.get("KNNMT_SEED", "0"))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+from support import ROOT, TESTS
+
 KILLS = int(os.environ.get("KNNMT_KILLS", "1000"))
 PARTS = {  # of a hundred kills: less of what takes long
     "build": 15,
@@ -26,9 +27,9 @@ PARTS = {  # of a hundred kills: less of what takes long
 
 def kill(command: str, checkpoint: Path, place: Path, kills: int) -> tuple[int, int]:
     """How many kills left a store as before, and how many as after."""
-    paths = [str(HERE.parent / "src"), str(HERE), str(HERE / "datastore")]
+    paths = [str(ROOT / "src"), str(TESTS)]
     known = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    line = [sys.executable, str(HERE / "killing.py"), command, str(checkpoint), str(place), str(kills), "0"]
+    line = [sys.executable, "-m", "support.killing", command, str(checkpoint), str(place), str(kills), "0"]
     ran = subprocess.run(line, env=known, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     _, before, after, *_ = ran.stdout.split()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import warm
 from knnmt.errors import StorageError
 from knnmt.output_files import UNFINISHED, replacing, write_output
+from support import warm
 
 TRANSLATE = [sys.executable, "-m", "knnmt", "translate"]
 SENTENCES = b"Ja.\nNein.\n"

@@ -9,10 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from made_stores import made_store, random_keys, random_values
 
-from conftest import ROOT
-from light_core import FOUR_PACKAGES
+from support import ROOT
+from support.light_core import FOUR_PACKAGES
+from support.made_stores import made_store, random_keys, random_values
 
 LIGHT_CORE = (
     FOUR_PACKAGES

@@ -12,8 +12,8 @@ from knnmt.datastore.concordance import _pattern
 from knnmt.protection.placeholder_kinds import KINDS
 from knnmt.protection.placeholder_syntax import PlaceholderSyntax
 from knnmt.protection.placeholders import _expression
-from package_patterns import PackagePattern, compiled, made_in_functions
-from pattern_paths import repeated_words
+from support.package_patterns import PackagePattern, compiled, made_in_functions
+from support.pattern_paths import repeated_words
 
 _EVERY_KIND = tuple(dict.fromkeys(each for kind in KINDS for each in kind.where.split()))
 _EXAMPLES: dict[str, list[re.Pattern[Any]]] = {

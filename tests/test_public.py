@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import knnmt
-from conftest import ROOT
+from support import ROOT
 
 
 def test_what_is_public_is_what_can_be_imported() -> None:

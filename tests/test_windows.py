@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import warm
+from support import TESTS, warm
 
-TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
 SCRIPT = """
 import importlib, sys
@@ -15,7 +14,7 @@ sys.path[:0] = {paths}
 for name in [name for name in sys.modules if name.partition(".")[0] == "knnmt"]:
     del sys.modules[name]  # what was imported before is not what Windows would import
 import filelock  # on Windows it uses what only Windows has
-import life_on_windows
+from support import life_on_windows
 for name in {names}:
     importlib.import_module(name)
 life_on_windows.live()
@@ -26,7 +25,7 @@ def test_every_module_is_imported_and_stores_are_built_changed_and_read(tiny_che
     files = [path for path in SOURCE.rglob("*.py") if path.name != "__main__.py"]
     names = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in files]
     assert "knnmt.datastore.lock" in names
-    script = SCRIPT.format(paths=[str(TESTS), str(TESTS / "datastore"), str(SOURCE)], names=names)
+    script = SCRIPT.format(paths=[str(TESTS), str(SOURCE)], names=names)
     command = [sys.executable, "-c", script, str(tiny_checkpoint), str(tmp_path)]
     done = warm.run(command, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,8 @@ from weblate.configuration.models import Setting, SettingCategory
 from weblate.machinery.models import MACHINERY
 from weblate.machinery.views import EditMachineryGlobalView
 
-from served_process import KNNMT, ROOT, ServedProcess, key_for
+from support import ROOT
+from support.served_process import KNNMT, ServedProcess, key_for
 
 KNOWN, HELD = "Der Auftrag wurde freigegeben.", "Job cleared."  # of the example memory
 PATIENCE_SECONDS = 60  # Weblate has 5 or 20, which a busy machine may need for other things

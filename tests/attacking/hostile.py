@@ -20,7 +20,7 @@ from random import Random
 from threading import Event, Thread
 
 from attacking.serving import Service
-from worst_cases import documents, texts
+from support.worst_cases import documents, texts
 
 _MOST = 20_000  # characters of a text
 _SOCKETS = 3_000  # file descriptors that may be open

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 from test_built_alike import content
 from test_tune_commands import refused, succeeds
 
@@ -14,6 +13,7 @@ import knnmt
 from knnmt import Datastore, FilterConfig
 from knnmt.errors import SettingError
 from knnmt.evaluation.holding_out import plan
+from support.datastore_pairs import some_pairs
 
 
 def write(path: Path, count: int, start: int = 0) -> Path:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
 from knnmt.cli import app
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 _QUOTED = re.compile(r"`knnmt ([^`]+)`")

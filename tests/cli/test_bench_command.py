@@ -11,17 +11,17 @@ import time
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
-import warm
 from knnmt.cli import app
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.evaluation.systems import System
 from knnmt_lab.commands import bench
-from processes import end_soon
+from support import warm
+from support.datastore_pairs import some_pairs
+from support.processes import end_soon
 
 pytestmark = pytest.mark.usefixtures("warm_systems")
 

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
-from conftest import own_engine
 from knnmt import Datastore, SegmentPair, build
 from knnmt.cli import app
 from knnmt.corpus.options import ReadingConfig
@@ -20,6 +17,9 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import store as bare
 from knnmt.fitting import index_choice
 from knnmt.index.exact import ExactIndex
+from support.checkpoints import own_engine
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 
 def content(store: Path) -> dict[str, bytes]:

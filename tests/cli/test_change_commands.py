@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 from test_datastore_commands import fails, knnmt, succeeds
 
-import warm
 from knnmt import Datastore
 from knnmt.engine.transformer import TransformerEngine
+from support import warm
+from support.datastore_pairs import some_pairs
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
-from made_stores import made_store, random_keys, random_values
 from test_datastore_commands import fails, succeeds
 
 import knnmt
 from knnmt import BuildConfig, Datastore, RetrievalSettings, Translator
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import NotADatastoreError, SettingError
+from support.datastore_pairs import some_pairs
+from support.made_stores import made_store, random_keys, random_values
 
 
 def test_stores_are_merged_and_split_and_say_so(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from german import german_sentences
 from knnmt import Translator, __version__
 from knnmt.engine.shipped import MODELS_DIRECTORY
+from support import warm
+from support.german import german_sentences
 
 
 def knnmt(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from made_stores import made_store, random_keys, random_values
 from test_datastore_commands import fails, succeeds
 
-import warm
+from support import warm
+from support.made_stores import made_store, random_keys, random_values
 
 
 def test_a_smaller_store_says_what_became_smaller(tmp_path: Path) -> None:

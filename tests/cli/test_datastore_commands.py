@@ -11,13 +11,13 @@ import warnings
 from pathlib import Path
 
 import pytest
-from made_stores import made_store, random_keys, random_values
 from typer.testing import CliRunner
 
-import warm
-from german import german_memory
 from knnmt.cli import app
 from knnmt.errors import KnnmtError
+from support import warm
+from support.german import german_memory
+from support.made_stores import made_store, random_keys, random_values
 
 PAIRS = [
     ("Danke!", "Thank you!"),

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
-import warm
 from knnmt.cli import app
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
+from support import warm
+from support.datastore_pairs import some_pairs
 
 # A random model ends no sentence early, so that its beams take long.
 _FEW_BEAMS = """

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
-import warm
 from knnmt import RunSettings, evaluate
 from knnmt.cli import app
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import COMET_RECIPE, CometError, SettingError
+from support import warm
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 SETTINGS = "k=4,lambda=0.6,temperature=10"

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner, Result
 
 from knnmt import Translator
@@ -15,6 +14,7 @@ from knnmt.cli import app, explain, translate
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, KnnmtError, NotADatastoreError, SettingError, StorageError
+from support.datastore_pairs import some_pairs
 
 SETTINGS = ["--k", "4", "--lambda", "0.6", "--temperature", "10", "--beam", "2"]
 

@@ -7,8 +7,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from conftest import all_commands
 from knnmt.cli import app
+from support.commands import all_commands
 
 VERBS = sorted(all_commands())
 

@@ -12,11 +12,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
-import warm
 from knnmt import Translator
 from knnmt.cli import app
 from knnmt.cli.progress import progress_bars
@@ -30,6 +27,9 @@ from knnmt.index import store_index
 from knnmt.index.saved import build_index, read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.translator import memories
+from support import warm
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 FIXED = {"interpolation_weight": 0.7, "temperature": 9.0}
 LINES = "Satz 3 ja ja\nanders\n\nSatz 12\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from family_checkpoints import make_family, write_tokenizer
 from knnmt.cli import app
 from knnmt.errors import KnnmtError
+from support.family_checkpoints import make_family, write_tokenizer
 
 SOURCE, TARGET = "Die Datei ist weg.", "The file is gone."
 MEMORY = f"""<?xml version="1.0"?>

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.translator.translator import Translator
+from support import warm
 
 # The window's title, the clipboard, colours by a C1 control, a line painted over, a turned direction, half a character.
 TRAP = "\x1b]0;own\x07\x1b]52;c;eA==\x1b\\\x9b31m\rx\u202ey\u2066\x08"

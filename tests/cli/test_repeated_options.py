@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from conftest import all_commands
 from knnmt.cli import app
 from knnmt.errors import SettingError
+from support.commands import all_commands
 
 COMMANDS = all_commands()
 OPTIONS = {

@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from index_stores import faiss_or_skip
-from made_domains import write_domains
 from test_tune_commands import refused, succeeds
+
+from support.index_stores import faiss_or_skip
+from support.made_domains import write_domains
 
 faiss_or_skip()
 pytest.importorskip("sacrebleu")

@@ -7,8 +7,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
-from random_combiners import META_K
 from typer.testing import CliRunner
 
 from knnmt.cli import app
@@ -18,6 +16,8 @@ from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.settings import TRAINED_COMBINERS, RetrievalSettings
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.translator.memories import Memories
+from support.datastore_pairs import some_pairs
+from support.random_combiners import META_K
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 

@@ -7,7 +7,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
 from knnmt.cli import app
@@ -15,6 +14,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.gate import FILE, TrainedGate
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_commands import knnmt, lines
 
-import warm
 from knnmt import Translator
+from support import warm
 
 XLIFF = '<?xml version="1.0"?>\n<xliff version="1.2">\n<source>Hallo</source>\n</xliff>\n'
 REFUSED = [

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
 import knnmt
@@ -30,6 +28,8 @@ from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.translator import Translator
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_stores import column, made_store, random_keys, random_values
 
 from knnmt.compression import pca
 from knnmt.compression.pca import KeyProjection, fit, reduce
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore, matching
 from knnmt.errors import SettingError
+from support.made_stores import column, made_store, random_keys, random_values
 
 DIM = 12
 

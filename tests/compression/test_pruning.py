@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
-from made_stores import column, live_ids, made_store, plain_search, random_keys, random_values
 from torch import Tensor
 
 from knnmt.compression import pruning
@@ -23,6 +21,8 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.index.store_index import StoreIndex
+from support.datastore_pairs import some_pairs
+from support.made_stores import column, live_ids, made_store, plain_search, random_keys, random_values
 
 
 def plainly(keys: Array, values: Array, k: int, seed: int) -> dict[int, int]:

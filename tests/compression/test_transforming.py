@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_stores import column, made_store, plain_search, random_keys, random_values
 
-import warm
 from knnmt.compression import transforming
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -27,6 +25,8 @@ from knnmt.errors import (
     InputError,
     NotADatastoreError,
 )
+from support import warm
+from support.made_stores import column, made_store, plain_search, random_keys, random_values
 
 
 @pytest.fixture
@@ -87,14 +87,13 @@ def test_segments_that_carry_different_arrays_are_not_joined(store: Datastore) -
 MAKE = """
 import sys, time
 from pathlib import Path
-sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
-from made_stores import plain_search
+from support.made_stores import plain_search
 from knnmt.compression import pca, pruning, transforming
 from knnmt.datastore import merging
 from knnmt.datastore.store import Datastore
 merging.SLICE_ENTRIES = 40
 pca._BLOCK_ROWS = pruning._BLOCK_ROWS = 40
-steps = int(sys.argv[5])
+steps = int(sys.argv[4])
 def step(*_):
     global steps
     steps -= 1
@@ -106,8 +105,8 @@ def write_segment(*arguments):
     step()
     return record
 original, transforming.write_segment = transforming.write_segment, write_segment
-store, output = Datastore.open(sys.argv[3]), Path(sys.argv[4])
-if sys.argv[2] == "reduce":
+store, output = Datastore.open(sys.argv[2]), Path(sys.argv[3])
+if sys.argv[1] == "reduce":
     pca.reduce(store, output, 3, step)
 else:
     pruning.prune(store, output, plain_search(store), progress=step)
@@ -121,7 +120,7 @@ def test_a_process_killed_leaves_nothing_in_view_and_the_next_starts_over(
     """The first ten steps are the blocks of a pass over all keys; then come the segments."""
     before = content(store.path)
     output, making = tmp_path / "new", tmp_path / "new.making"
-    arguments = [Path(__file__).parent, verb, store.path, output, steps]
+    arguments = [verb, store.path, output, steps]
     command = [sys.executable, "-c", MAKE, *map(str, arguments)]
     with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from memories import read
 
 from knnmt.corpus.inline import visible_text
+from support.memories import read
 
 TMX = (
     '<?xml version="1.0"?><tmx version="1.4"><header creationtool="hand" adminlang="en" srclang="de" '

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from german import german_memory
 from knnmt.corpus.language_guess import SAMPLE, LanguageGuess, looks_of
+from support.german import german_memory
 
 SENTENCES = {
     "de": [

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from memories import contexts, read, read_with_origins
 
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
+from support.memories import contexts, read, read_with_origins
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: {}\\n"\n\n'
 GERMAN = HEADER.format("de_DE")

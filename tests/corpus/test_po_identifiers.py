@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from memories import read
 
 from knnmt.corpus.report import ReadingReport
+from support.memories import read
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: de\\n"\n\n'
 TO_GERMAN = {"source_language": "en", "target_language": "de"}

@@ -6,14 +6,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from memories import read
 
-from german import german_memory
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.sides import watched
 from knnmt.errors import LanguageWarning
+from support.german import german_memory
+from support.memories import read
 
 PAIRS = [(pair.source, pair.target) for pair in german_memory(60)]
 GERMAN, ENGLISH = ("\n".join(side) + "\n" for side in zip(*PAIRS, strict=True))

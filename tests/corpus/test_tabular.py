@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from memories import read, read_with_origins
 
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import InputError, MalformedMemoryError
+from support.memories import read, read_with_origins
 
 
 def test_tsv_is_split_at_tabs_and_nothing_else(tmp_path: Path) -> None:

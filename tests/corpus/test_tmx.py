@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from memories import contexts, read, read_with_origins
 
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
+from support.memories import contexts, read, read_with_origins
 
 
 def document(*units: str, srclang: str = "de", before: str = "") -> str:

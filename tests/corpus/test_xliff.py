@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from memories import contexts, read, read_with_origins
 
 from knnmt.errors import MalformedMemoryError
+from support.memories import contexts, read, read_with_origins
 
 
 def version_1(*content: str, source: str | None = "de-DE", target: str | None = "en-GB") -> str:

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
-import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import building, slices
 from knnmt.datastore.arrays import Array
@@ -27,6 +25,8 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, SettingError, StorageError
 from knnmt.output_files import take_lock
+from support import warm
+from support.datastore_pairs import some_pairs
 
 
 @pytest.fixture
@@ -185,8 +185,7 @@ def test_what_is_in_the_way_is_not_overwritten(tmp_path: Path, tiny: Transformer
 BUILD = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from datastore_pairs import some_pairs
+from support.datastore_pairs import some_pairs
 from knnmt.datastore import slices
 from knnmt.datastore.building import build
 from knnmt.engine.loading import load_engine
@@ -199,8 +198,7 @@ print("built", flush=True)
 
 
 def start_build(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
-    here = str(Path(__file__).parent)
-    command = [sys.executable, "-c", BUILD, str(checkpoint), str(store), here]
+    command = [sys.executable, "-c", BUILD, str(checkpoint), str(store)]
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crafted import alter_record
-from datastore_pairs import some_pairs
 
 from knnmt.compression.pca import reduce
 from knnmt.corpus.pairs import SegmentPair
@@ -21,6 +19,8 @@ from knnmt.datastore.combining import merge_stores, split_store
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreExistsError, DatastoreMismatchError, InputError, SettingError
+from support.crafted import alter_record
+from support.datastore_pairs import some_pairs
 
 
 def entries_of(store: Datastore) -> list[tuple[Any, ...]]:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copied_stores import files_of, store_with_index
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
 from knnmt import copy_store
@@ -29,6 +27,8 @@ from knnmt.errors import (
     SettingError,
     StorageError,
 )
+from support.copied_stores import files_of, store_with_index
+from support.datastore_pairs import some_pairs
 
 fsspec = pytest.importorskip("fsspec")
 URL = "memory://stores/projekt"

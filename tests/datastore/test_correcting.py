@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Datastore, SegmentPair
 from knnmt.datastore.correcting import correct
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
+from support.datastore_pairs import some_pairs
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crafted import acknowledge, alter_arrays, alter_record, read_arrays, segment_file
-from datastore_pairs import some_pairs
 
 from knnmt.compression.pca import reduce
 from knnmt.datastore import verification
@@ -28,6 +26,8 @@ from knnmt.errors import DatastoreDamagedError, DatastoreError, KnnmtError
 from knnmt.index.store_index import StoreIndex
 from knnmt.translator.explanation import explain
 from knnmt.translator.translator import Translator
+from support.crafted import acknowledge, alter_arrays, alter_record, read_arrays, segment_file
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crafted import alter_arrays, segment_file
-from datastore_pairs import some_pairs
 
 from knnmt.datastore.arrays import Array, arrays_in, write_arrays
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, NotADatastoreError
+from support.crafted import alter_arrays, segment_file
+from support.datastore_pairs import some_pairs
 
 
 @pytest.fixture(scope="module")

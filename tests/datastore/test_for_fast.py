@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crafted import alter_arrays
-from datastore_pairs import some_pairs
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
+from support.crafted import alter_arrays
+from support.datastore_pairs import some_pairs
 
 
 @pytest.fixture

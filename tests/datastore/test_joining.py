@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 
-import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import changing, joining
 from knnmt.datastore.arrays import Array
@@ -32,7 +29,10 @@ from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import KINDS
 from knnmt.index.saved import build_index, read_saved, save_index
 from knnmt.index.store_index import StoreIndex
-from whole_segments import arrays_of_sources
+from support import warm
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
+from support.whole_segments import arrays_of_sources
 
 FAST = BuildConfig(for_fast=True)
 
@@ -267,8 +267,7 @@ import os, shutil, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-sys.path.insert(0, sys.argv[3])
-from datastore_pairs import some_pairs
+from support.datastore_pairs import some_pairs
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.loading import load_engine
 engine = load_engine(Path(sys.argv[1]), device="cpu")
@@ -295,7 +294,7 @@ def dying(function, last):
     return call
 
 
-for last in range(1, 1000, int(sys.argv[4])):
+for last in range(1, 1000, int(sys.argv[3])):
     copy = Path(shutil.copytree(place / "s", place / f"s{last}"))
     child = os.fork()
     if child == 0:
@@ -322,7 +321,7 @@ for last in range(1, 1000, int(sys.argv[4])):
 def test_killed_at_any_file_call_it_leaves_the_old_state_or_the_new_one(
     tiny_checkpoint: Path, tmp_path: Path, every: int
 ) -> None:
-    given = [tiny_checkpoint, tmp_path, Path(__file__).parent, every]
+    given = [tiny_checkpoint, tmp_path, every]
     command = [sys.executable, "-c", KILLED, *map(str, given)]
     ran = warm.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -11,10 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from crafted import alter_record
-from datastore_pairs import some_pairs
 
-import warm
 from knnmt.compression.pca import reduce
 from knnmt.datastore.building import build, clear_leftovers
 from knnmt.datastore.lock import writer_lock
@@ -24,6 +21,9 @@ from knnmt.datastore.settings import write_settings
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, SettingError, StorageError
+from support import warm
+from support.crafted import alter_record
+from support.datastore_pairs import some_pairs
 
 THIRD = matching(origin="own.tsv#3")
 

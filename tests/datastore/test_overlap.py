@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.overlap import known, overlap, unseen
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
+from support.datastore_pairs import some_pairs
 
 _TEXT = st.text("ab \t", min_size=1, max_size=3)
 _PAIRS = st.lists(st.builds(SegmentPair, _TEXT, _TEXT, st.just("own")), max_size=8)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import building, preparing, slices
@@ -20,6 +19,7 @@ from knnmt.datastore.preparing import prepared_chunks
 from knnmt.engine.rows import Rows
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
+from support.datastore_pairs import some_pairs
 
 UNITS = [
     SegmentPair("&Datei öffnen", "&Open file", "own#0"),

@@ -9,10 +9,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 
 import pytest
-from copied_stores import files_of, store_with_index
-from datastore_pairs import some_pairs
 
-import warm
 from knnmt import Cluster, copy_store
 from knnmt.datastore import slices, storage
 from knnmt.datastore.building import build
@@ -20,8 +17,11 @@ from knnmt.datastore.storage import Storage
 from knnmt.distributed.building import encode_on
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreExistsError, NotADatastoreError, StorageError
-from made_ray import MadeRay
-from s3_server import BUCKET, Bucket, s3_server
+from support import warm
+from support.copied_stores import files_of, store_with_index
+from support.datastore_pairs import some_pairs
+from support.made_ray import MadeRay
+from support.s3_server import BUCKET, Bucket, s3_server
 
 s3fs = pytest.importorskip("s3fs")
 URL = f"s3://{BUCKET}/stores/projekt"

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from crafted import alter_arrays
-from datastore_pairs import some_pairs
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -20,6 +18,8 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
+from support.crafted import alter_arrays
+from support.datastore_pairs import some_pairs
 
 CONTEXT = "menu|Öffnen"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError
+from support.datastore_pairs import some_pairs
 
 
 def test_taking_over_is_adding(tiny: TransformerEngine, tmp_path: Path) -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import build
@@ -23,6 +21,8 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreLockedError, DatastoreMismatchError, InputError, SettingError
+from support import warm
+from support.datastore_pairs import some_pairs
 
 
 @pytest.fixture
@@ -231,8 +231,7 @@ def test_two_writers_exclude_each_other_and_a_dead_one_does_not(store: Datastore
 CHANGES = """
 import sys, itertools
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from datastore_pairs import some_pairs
+from support.datastore_pairs import some_pairs
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.loading import load_engine
 engine = load_engine(Path(sys.argv[1]), device="cpu")
@@ -247,7 +246,7 @@ for number in itertools.count():
 
 
 def test_a_writer_that_is_killed_leaves_the_old_state_or_the_new_one(store: Datastore, tiny_checkpoint: Path) -> None:
-    command = [sys.executable, "-c", CHANGES, str(tiny_checkpoint), str(store.path), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", CHANGES, str(tiny_checkpoint), str(store.path)]
     for attempt in range(4):
         with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
             assert writer.stdout is not None

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import MakeCheckpoint, domain_lines
-from german import german_memory, german_sentences
-from knnmt.config import DecodingConfig
 from knnmt.decoding.continuations import best_continuations, in_pytorch
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
-from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
+from support.checkpoints import MakeCheckpoint
+from support.domain_text import domain_lines
+from support.german import german_memory, german_sentences
+from support.plain_search import plain_beam_search
+from support.transformers_search import SETTINGS, TIE, generate, load_transformers
 
-TIE = 1e-4
 SOURCES = [[5, 17, 99, 120, 3, 0], [44, 8, 0], [201, 7, 7, 63, 0], [9, 0], [88, 130, 12, 54, 66, 190, 2, 0]]
 
 
@@ -70,31 +68,6 @@ def test_where_there_are_fewer_continuations_than_asked_for_none_are_possible() 
         assert ((tokens >= 0) & (tokens < 3)).all()
 
 
-def plain_beam_search(engine: Engine[Any], source: list[int], config: DecodingConfig) -> list[Hypothesis]:
-    """One sentence, no cache, Python lists: the algorithm as it reads."""
-    end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
-    running: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    finished: list[Hypothesis] = []
-    for length in range(1, config.max_tokens + 1):
-        candidates: list[tuple[tuple[int, ...], float]] = []
-        for tokens, score in running:
-            state = engine.start(engine.encode([source]))
-            row = engine.log_probabilities(engine.step(state, torch.tensor([[[start, *tokens]]])))[0, 0, -1]
-            if length == config.max_tokens and config.forced_last_token is not None:
-                row = torch.full_like(row, -math.inf)
-                row[config.forced_last_token] = 0.0
-            candidates += [((*tokens, token), score + value) for token, value in enumerate(row.tolist())]
-        candidates = sorted(candidates, key=lambda item: -item[1])[: 2 * config.beam]
-        for rank, (tokens, score) in enumerate(candidates):
-            if rank < config.beam and (tokens[-1] == end or length == config.max_tokens):
-                finished.append(Hypothesis(tokens, score / length**config.length_penalty))
-        finished = sorted(finished, key=lambda hypothesis: -hypothesis.score)[: config.beam]
-        running = [item for item in candidates if item[0][-1] != end][: config.beam]
-        if len(finished) == config.beam and running[0][1] / length**config.length_penalty <= finished[-1].score:
-            break
-    return finished
-
-
 @pytest.mark.parametrize("beam", [2, 4])
 @pytest.mark.parametrize("length_penalty", [0.6, 1.0, 2.0])
 def test_beam_search_agrees_with_a_plain_one(make_checkpoint: MakeCheckpoint, beam: int, length_penalty: float) -> None:
@@ -104,57 +77,6 @@ def test_beam_search_agrees_with_a_plain_one(make_checkpoint: MakeCheckpoint, be
         expected = plain_beam_search(engine, source, config)
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
-
-
-def generate(
-    model: Any, sources: Sequence[list[int]], beam: int, n_best: int, **options: Any
-) -> list[list[Hypothesis]]:
-    """`transformers`' own search, as hypotheses; greedy search gives no scores there."""
-    pad, end = model.config.pad_token_id, model.generation_config.eos_token_id
-    longest = max(map(len, sources))
-    ids = torch.tensor([source + [pad] * (longest - len(source)) for source in sources])
-    mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in sources])
-    out = model.generate(
-        input_ids=ids,
-        attention_mask=mask,
-        num_beams=beam,
-        num_return_sequences=n_best,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **options,
-    )
-    scores = out.sequences_scores.tolist() if beam > 1 else [math.nan] * len(sources)
-    found = []
-    for row, score in zip(out.sequences.tolist(), scores, strict=True):
-        tokens = row[1:]
-        tokens = tokens[: tokens.index(end) + 1] if end in tokens else tokens
-        found.append(Hypothesis(tuple(tokens), score))
-    return [found[i : i + n_best] for i in range(0, len(found), n_best)]
-
-
-def load_transformers(directory: Path) -> Any:
-    from transformers import MarianMTModel
-
-    return MarianMTModel.from_pretrained(directory, dtype=torch.float32).eval()
-
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "long": {"length_penalty": 2.0},
-    "short": {"length_penalty": 0.0},
-    "early": {"early_stopping": True},
-    "never early": {"early_stopping": "never"},
-    "cut": {"max_length": 6},
-    "cut, no end forced": {"max_length": 6, "forced_eos_token_id": None},
-    "first token": {"forced_bos_token_id": 77},
-    "no padding, no 99": {"bad_words_ids": [[230], [99]]},
-    "a bad phrase": {"bad_words_ids": [[12, 180], [6, 7, 8], [230]]},
-    "suppressed": {"suppress_tokens": [1, 2, 3, 230]},
-    "at least eight": {"min_length": 8},
-    "new tokens": {"max_new_tokens": 5, "min_new_tokens": 3},
-    "the end is no bad word": {"bad_words_ids": [[0], [99]]},
-    "other special tokens": {"eos_token_id": 44, "decoder_start_token_id": 7, "forced_eos_token_id": 44},
-}
 
 
 @pytest.mark.parametrize("name", list(SETTINGS))

@@ -10,10 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from datastore_pairs import some_pairs
 
-from conftest import MakeCheckpoint
-from german import german_sentences
 from knnmt import native, stage_times
 from knnmt.compression.pruning import prune
 from knnmt.config import DecodingConfig, Fading, RetrievalConfig
@@ -27,7 +24,10 @@ from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
-from loops import compiled_search, reference_search
+from support.checkpoints import MakeCheckpoint
+from support.datastore_pairs import some_pairs
+from support.german import german_sentences
+from support.loops import compiled_search, reference_search
 
 if native.library() is None:
     pytest.skip("nothing was compiled, or it is switched off", allow_module_level=True)

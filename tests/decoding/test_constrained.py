@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from knnmt.retrieval.retriever import BatchRetrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
+from support.datastore_pairs import some_pairs
 
 END = 0
 SOURCES = ["Satz 3 ja ja", "Satz 12", "anders"]

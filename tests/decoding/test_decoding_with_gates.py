@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from torch import Tensor
 
 from knnmt.config import CacheConfig, DecodingConfig, RetrievalConfig
@@ -18,6 +17,7 @@ from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import Gate, Step
 from knnmt_lab.reproduction.random_gate import RandomGate
+from support.datastore_pairs import some_pairs
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja"]
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)

@@ -6,17 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from test_beam import plain_beam_search
-from torch import Tensor
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
-from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
@@ -25,6 +20,9 @@ from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from support.datastore_pairs import some_pairs
+from support.dense_mixture import DenseMixture
+from support.plain_search import plain_beam_search
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja", "Datei", "Satz 1 ja ", "ja"]
 PLAIN = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
@@ -43,73 +41,6 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def sources(tiny: TransformerEngine) -> list[list[int]]:
     return tiny.tokenizer.encode_sources(TEXTS)
-
-
-class DenseMixture:
-    """An engine whose distribution is λ p_kNN + (1 - λ) p_model, token by token. It is asked for whole prefixes."""
-
-    def __init__(self, engine: TransformerEngine, store: Datastore, config: RetrievalConfig) -> None:
-        self._engine, self._config, self._projection = engine, config, store.projection
-        self._same_distance = OpenStore(store, exact=True).same_distance
-        live = [(segment.arrays, segment.live_entries()) for segment in store.segments]
-        self._keys = np.concatenate([arrays["keys"][kept] for arrays, kept in live]).astype(np.float64)
-        self._values = np.concatenate([arrays["values"][kept] for arrays, kept in live])
-        ones = [arrays.get("counts", np.ones(len(kept)))[kept] for arrays, kept in live]
-        self._counts = np.concatenate(ones) if config.use_counts else np.ones(len(self._keys))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def log_probabilities(self, representations: Tensor) -> Tensor:
-        """(1, 1, steps, dim) -> (1, 1, steps, vocabulary)"""
-        model = self._engine.log_probabilities(representations)[0, 0].double().exp().numpy()
-        states = representations[0, 0].double().numpy()
-        if self._projection is not None:
-            arrays = self._projection.arrays
-            states = (states - arrays["mean"]) @ arrays["components"].astype(np.float64)
-        mixed = np.empty_like(model)
-        earlier: list[tuple[Array, tuple[Array, Array]]] = []
-        distances: list[float] = []
-        for step, state in enumerate(states):
-            distances_sq, places = self._found(state, earlier)
-            distances.append(float(np.sqrt(distances_sq[0])))
-            shares = self._counts[places] * np.exp(-distances_sq / self._config.temperature)
-            if self._config.fading is not None:
-                shares *= np.exp(9 * self._same(distances_sq))
-            p_knn = np.zeros(model.shape[1])
-            np.add.at(p_knn, self._values[places], shares / shares.sum())
-            weight = self._weight(distances)
-            mixed[step] = weight * p_knn + (1 - weight) * model[step]
-        return torch.from_numpy(np.log(mixed)).float()[None, None]
-
-    def _found(self, state: Array, earlier: list[tuple[Array, tuple[Array, Array]]]) -> tuple[Array, Array]:
-        cache = self._config.cache
-        if cache is not None and earlier:
-            away, found = min(
-                ((float(np.linalg.norm(state - key)), found) for key, found in earlier), key=lambda x: x[0]
-            )
-            if away <= cache.threshold:
-                if cache.keep_hits:
-                    earlier.append((state, found))
-                return found
-        distances_sq = ((self._keys - state) ** 2).sum(1)
-        places = distances_sq.argsort(kind="stable")[: self._config.k]
-        earlier.append((state, (distances_sq[places], places)))
-        return distances_sq[places], places
-
-    def _same(self, distances_sq: Any) -> Any:
-        return np.exp(-((distances_sq / self._same_distance**2) ** 2))
-
-    def _weight(self, distances: list[float]) -> float:
-        config, steps = self._config, len(distances)
-        if config.fading is None:
-            return config.interpolation_weight
-        fading, mean = config.fading, sum(distances) / steps
-        of_step = 1 / (1 + np.exp((distances[-1] - fading.scale) / fading.width))
-        of_sentence = 1 / (1 + np.exp((mean - fading.sentence_scale) / fading.sentence_width))
-        caution = 1 - min(1, distances[-1] / fading.scale) / (steps + 1)
-        faded = float(config.interpolation_weight * of_step * of_sentence * caution)
-        return faded + (1 - faded) * 0.99 * float(self._same(distances[-1] ** 2))
 
 
 def plain_greedy_search(engine: Any, source: list[int], config: DecodingConfig) -> tuple[tuple[int, ...], float]:

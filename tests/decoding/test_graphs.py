@@ -14,11 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
-from conftest import MakeCheckpoint, own_engine
-from devices import DEVICES
-from german import german_sentences
 from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.arena import Arena, Arenas, Recorded, borrow, give_back, size_for
@@ -36,7 +32,11 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt_lab.reproduction.random_gate import RandomGate
-from loops import recorded_search, reference_search
+from support.checkpoints import MakeCheckpoint, own_engine
+from support.datastore_pairs import some_pairs
+from support.devices import DEVICES
+from support.german import german_sentences
+from support.loops import recorded_search, reference_search
 
 SOURCES = [
     [5, 17, 99, 120, 3, 0],

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
-from devices import DEVICES
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.continuations import best_continuations, in_pytorch
@@ -20,7 +18,9 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
-from loops import recorded_search, reference_search
+from support.datastore_pairs import some_pairs
+from support.devices import DEVICES
+from support.loops import recorded_search, reference_search
 
 LETTERS = ["abc", "aßc", "Satz 4", "ß", "xyz äö", "b"]
 LOST = [1, 3]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 from test_distributed_building import files_of
 from typer.testing import CliRunner
 
@@ -25,6 +24,8 @@ from knnmt.distributed import building, tasks
 from knnmt.distributed.building import Job, encode_on, encode_part
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import ClusterError, SettingError
+from support import TESTS
+from support.datastore_pairs import some_pairs
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]  # what Ray itself warns of is not ours
 PAIRS = some_pairs(120)
@@ -140,7 +141,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[4])
-from datastore_pairs import some_pairs
+from support.datastore_pairs import some_pairs
 from knnmt import Cluster
 from knnmt.datastore import slices
 from knnmt.datastore.building import build
@@ -156,8 +157,7 @@ build(Path(sys.argv[2]), some_pairs(120), engine, progress=progress, encode=enco
 def test_a_driver_that_is_killed_costs_nothing(
     cluster: Any, tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
-    pairs = str(Path(some_pairs.__code__.co_filename).parent)
-    command = [sys.executable, "-c", DRIVER, str(tiny_checkpoint), str(tmp_path / "s"), cluster.address, pairs]
+    command = [sys.executable, "-c", DRIVER, str(tiny_checkpoint), str(tmp_path / "s"), cluster.address, str(TESTS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         done = 0

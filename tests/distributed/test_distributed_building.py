@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
 import knnmt
@@ -39,7 +38,8 @@ from knnmt.errors import (
 )
 from knnmt.evaluation import adapting
 from knnmt.fitting import ready_store
-from made_ray import MadeRay
+from support.datastore_pairs import some_pairs
+from support.made_ray import MadeRay
 
 
 @pytest.fixture(autouse=True)

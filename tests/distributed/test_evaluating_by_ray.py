@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
-from made_domains import asked, write_domains
 
 from knnmt import Cluster, Datastore, RunSettings, evaluate
 from knnmt.engine.transformer import TransformerEngine
@@ -20,6 +18,8 @@ from knnmt.evaluation.systems_as_tasks import SystemDone, SystemTask, run_system
 from knnmt_lab.reproduction import domains_as_tasks
 from knnmt_lab.reproduction.domains_as_tasks import produce_domain, produce_on
 from knnmt_lab.reproduction.producing import produce
+from support.datastore_pairs import some_pairs
+from support.made_domains import asked, write_domains
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]  # what Ray itself warns of is not ours
 TEXT = some_pairs(7, start=50)

@@ -8,7 +8,7 @@ from knnmt import Cluster
 from knnmt.distributed.tasks import RETRIES, Tasks, gpus_for, model_for_all, run_tasks
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import ClusterError, SettingError
-from made_ray import MadeRay
+from support.made_ray import MadeRay
 
 
 def halved(number: int) -> int:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from our_files import write_files
-from pages import Block, Command, blocks, commands, compare, inline_code, pages_with_commands
 from typer.testing import CliRunner
 
-import warm
-from conftest import ROOT, all_commands
 from knnmt.cli import app
 from knnmt.evaluation.systems import parse_system
+from support import ROOT, warm
+from support.commands import all_commands
+from support.our_files import write_files
+from support.pages import Block, Command, blocks, commands, compare, inline_code, pages_with_commands
 
 PAGES = pages_with_commands()
 LANGUAGES = {"console", "python", "mermaid", "text"}  # of blocks: `text` is nothing to type

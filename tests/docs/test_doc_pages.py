@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pages import all_pages, anchors, blocks, links
 
 import knnmt.errors
-from conftest import ROOT
+from support import ROOT
+from support.pages import all_pages, anchors, blocks, links
 from test_imports import FLOW, LEAVES, PACKAGE
 
 DOCS = ROOT / "docs"

@@ -17,17 +17,16 @@ from threading import Thread
 
 import pytest
 import uvicorn
-from our_files import write_files
-from pages import blocks, commands, compare
 
 import knnmt
-import warm
-from conftest import ROOT
 from knnmt.cli.serve import serve
 from knnmt.service import jobs
 from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig, read_config
 from knnmt.service.service import Service
+from support import ROOT, warm
+from support.our_files import write_files
+from support.pages import blocks, commands, compare
 
 PAGE = ROOT / "docs/service.md"
 DEPLOY = ROOT / "deploy"

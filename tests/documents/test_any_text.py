@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pretending import GOLDEN
 
 from knnmt.documents.document import Document
 from knnmt.documents.opening import open_document
 from knnmt.protection.marked import Marked
+from support.pretending import GOLDEN
 
 FILES = sorted(path for path in GOLDEN.iterdir() if path.suffix != ".out")
 CHARACTERS = "abcÄß中😀 .,:;!?'\"\\/<>&%$#@*_-=+|~`^()[]{}0123\u00a0\u2028"

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pretending import GOLDEN, shout_document
 
 from knnmt.documents.docx import Docx
 from knnmt.documents.html_pages import HtmlPage
@@ -23,6 +22,7 @@ from knnmt.documents.translating import to_translate
 from knnmt.documents.yaml_strings import YamlStrings
 from knnmt.errors import InputError, MalformedDocumentError, MissingDependencyError
 from knnmt.protection.marked import Code
+from support.pretending import GOLDEN, shout_document
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pretending import GOLDEN
 
 import knnmt
 from knnmt.corpus.options import ReadingConfig
@@ -13,6 +12,7 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.documents.memories import read_memories
 from knnmt.documents.memory_reading import MemoryReading, files_or_pairs
 from knnmt.errors import InputError
+from support.pretending import GOLDEN
 
 
 def read(*paths: Path, **settings: object) -> tuple[list[tuple[str, str]], ReadingReport]:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pretending import GOLDEN, shout, shout_document
 
 from knnmt.documents.android import AndroidStrings
 from knnmt.documents.content import Content, Edit
@@ -31,6 +30,7 @@ from knnmt.engine.language_codes import Languages
 from knnmt.errors import InputError, MalformedDocumentError, SettingError
 from knnmt.protection.marked import Code, Marked
 from knnmt.translator.translation import Translation
+from support.pretending import GOLDEN, shout, shout_document
 
 HEADER = 'msgid ""\nmsgstr "Language: en\\nContent-Type: text/plain; charset=ISO-8859-1\\n"\n\n'
 

@@ -12,11 +12,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from pretending import GOLDEN, shout_document
 
 from knnmt.documents.document import State
 from knnmt.documents.opening import document_format, open_document
 from knnmt.documents.translating import to_translate
+from support.pretending import GOLDEN, shout_document
 
 FILES = sorted(path for path in GOLDEN.iterdir() if path.suffix != ".out")
 TEXTS = [path for path in FILES if path.suffix != ".docx"]

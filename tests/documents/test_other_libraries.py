@@ -13,7 +13,8 @@ import polib
 import yaml
 from lxml import etree
 from markdown_it import MarkdownIt
-from pretending import GOLDEN
+
+from support.pretending import GOLDEN
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 

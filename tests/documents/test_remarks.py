@@ -9,7 +9,6 @@ from pathlib import Path
 import polib
 import pytest
 from lxml import etree
-from pretending import GOLDEN, shouted
 
 from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
@@ -19,6 +18,7 @@ from knnmt.errors import SourceKeptWarning
 from knnmt.protection.marked import Marked
 from knnmt.retrieval.matches import Match
 from knnmt.translator.translation import Caution, Translation
+from support.pretending import GOLDEN, shouted
 
 MATCH = Match('A "b" & <c>', "D & <e>", 'm"1.tmx#5', 96, exact=False)
 PLAIN = Translation("", "", (), 0.0)

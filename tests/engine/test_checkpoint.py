@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from conftest import MakeCheckpoint, edit_json
-from family_checkpoints import load_reference, make_family, reference_outputs
 from knnmt.engine.checkpoint import find_checkpoint, fingerprint
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.errors import CheckpointError, IgnoredSettingWarning, ModelNotFoundError, UnsupportedModelError
+from support.checkpoints import MakeCheckpoint, edit_json
+from support.family_checkpoints import load_reference, make_family, reference_outputs
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from compiled_engines import in_pytorch, load, loaded, use_build
-from family_checkpoints import some_sources
 from knnmt import native
 from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
-from native_builds import builds_that_run
+from support.compiled_engines import in_pytorch, load, loaded, use_build
+from support.family_checkpoints import some_sources
+from support.native_builds import builds_that_run
 
 if native.library() is None:
     pytest.skip("nothing was compiled, or it is switched off", allow_module_level=True)

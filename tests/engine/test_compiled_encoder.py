@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from compiled_engines import in_pytorch, load, use_build
 from knnmt import native
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import CheckpointError, InputError
-from native_builds import builds_that_run
+from support.compiled_engines import in_pytorch, load, use_build
+from support.native_builds import builds_that_run
 
 if native.library() is None:
     pytest.skip("nothing was compiled, or it is switched off", allow_module_level=True)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from german import german_sentences
 from knnmt.decoding.search import search
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
 from knnmt.native.gpu import kernel
+from support.german import german_sentences
 
 pytestmark = pytest.mark.cuda
 

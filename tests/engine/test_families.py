@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import edit_json
-from family_checkpoints import (
+from knnmt.decoding.search import search
+from knnmt.engine.forced import force, score
+from knnmt.engine.loading import load_engine
+from support.checkpoints import edit_json
+from support.family_checkpoints import (
     FAMILIES,
     PAD,
     load_reference,
@@ -20,9 +23,6 @@ from family_checkpoints import (
     reference_outputs,
     some_sources,
 )
-from knnmt.decoding.search import search
-from knnmt.engine.forced import force, score
-from knnmt.engine.loading import load_engine
 
 SOURCES = some_sources(5)
 TARGETS = some_sources(9)[4:]

@@ -15,7 +15,7 @@ from knnmt import native
 from knnmt.engine import product
 from knnmt.engine.layers import PackedProjection, Projection, projection
 from knnmt.engine.product import CompiledProduct, float_product
-from native_builds import assert_rows_are_alone, builds_that_run
+from support.native_builds import assert_rows_are_alone, builds_that_run
 
 if native.library() is None:
     pytest.skip("nothing was compiled: no C++ compiler", allow_module_level=True)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from conftest import ROOT, edit_json
-from family_checkpoints import make_family
 from knnmt.cli import app
 from knnmt.errors import KnnmtError
+from support import ROOT
+from support.checkpoints import edit_json
+from support.family_checkpoints import make_family
 
 _TRAP = """from pathlib import Path
 Path({marker!r}).touch()

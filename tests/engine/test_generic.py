@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import edit_json
-from family_checkpoints import make_family
-from german import german_memory
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.generic import GenericEngine
 from knnmt.engine.loading import load_engine
 from knnmt.errors import DatastoreMismatchError, MissingDependencyError, SettingError, UnsupportedModelError
 from knnmt.translator.translator import Translator
+from support.checkpoints import edit_json
+from support.family_checkpoints import make_family
+from support.german import german_memory
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +22,8 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.product import Int8Projection
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from native_builds import assert_rows_are_alone, builds_that_run
+from support.datastore_pairs import some_pairs
+from support.native_builds import assert_rows_are_alone, builds_that_run
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 

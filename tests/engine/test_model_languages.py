@@ -13,19 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import edit_json
-from devices import DEVICES
-from family_checkpoints import (
-    END,
-    PAD,
-    load_reference,
-    make_family,
-    padded,
-    reference_beams,
-    reference_outputs,
-    write_tokenizer,
-)
-from german import german_memory, german_sentences
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.arena import Arenas
@@ -37,7 +24,20 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, NoTranslationWarning, SettingError
 from knnmt.translator.memories import Request
 from knnmt.translator.translator import Translator
-from loops import recorded_search
+from support.checkpoints import edit_json
+from support.devices import DEVICES
+from support.family_checkpoints import (
+    END,
+    PAD,
+    load_reference,
+    make_family,
+    padded,
+    reference_beams,
+    reference_outputs,
+    write_tokenizer,
+)
+from support.german import german_memory, german_sentences
+from support.loops import recorded_search
 
 TEXTS = german_sentences(6)
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from conftest import MakeCheckpoint, edit_json
-from family_checkpoints import load_reference, write_opus_tokenizer
-from german import german_sentences
 from knnmt.engine.blocks import sinusoidal_positions
 from knnmt.engine.language_codes import Languages
 from knnmt.engine.loading import load_engine
 from knnmt.errors import SettingError
 from knnmt.translator.translator import Translator
+from support.checkpoints import MakeCheckpoint, edit_json
+from support.family_checkpoints import load_reference, write_opus_tokenizer
+from support.german import german_sentences
 
 TEXTS = german_sentences(8)
 

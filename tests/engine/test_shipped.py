@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
 from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
+from support import ROOT
 
 MODELS = [MODELS_DIRECTORY / name for name in shipped_models()]
 by_name = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from family_checkpoints import write_opus_tokenizer
-from german import german_memory, german_sentences
 from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
 from knnmt.engine.tokenizer import JsonTokenizer, TransformersTokenizer, load_tokenizer
 from knnmt.errors import CheckpointError, MissingDependencyError
+from support.family_checkpoints import write_opus_tokenizer
+from support.german import german_memory, german_sentences
 
 SHIPPED = [MODELS_DIRECTORY / name for name in shipped_models()]
 ODD_TEXTS = ["", "   ", "Größe: {name} → %(count)d <b>fett</b>", "日本語 und 🙂", "Zeile\tmit  Lücken ", "1234567"]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import MakeCheckpoint, own_engine
 from knnmt.engine.blocks import sinusoidal_positions
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
+from support.checkpoints import MakeCheckpoint, own_engine
 
 PAD = 230
 SOURCES = [[5, 17, 99, 120, 3, 0], [44, 8, 0], [201, 7, 7, 63, 0]]

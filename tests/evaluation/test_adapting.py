@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 
-import warm
 from knnmt import Translator
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -35,6 +32,9 @@ from knnmt.fitting.tuning import Tuned, tune_positions
 from knnmt.index.saved import build_index, read_saved
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
+from support import warm
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 PAIRS = some_pairs(160)
@@ -270,8 +270,7 @@ def test_nothing_is_gained_on_text_that_a_store_holds(translator: Translator, tm
 ADAPT = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from datastore_pairs import some_pairs
+from support.datastore_pairs import some_pairs
 from knnmt import Translator
 from knnmt.datastore import slices
 from knnmt.evaluation import adapting, tuning_steps
@@ -285,8 +284,7 @@ adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell
 
 
 def start(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
-    pairs = str(Path(__file__).parent.parent / "datastore")
-    command = [sys.executable, "-W", "ignore", "-c", ADAPT, str(checkpoint), str(store), pairs]
+    command = [sys.executable, "-W", "ignore", "-c", ADAPT, str(checkpoint), str(store)]
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

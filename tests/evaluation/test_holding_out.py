@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datastore_pairs import some_pairs
-
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.evaluation.holding_out import MIN_HELD_OUT, plan
+from support.datastore_pairs import some_pairs
 
 
 def test_a_tenth_is_held_out_and_halved_and_nothing_is_lost() -> None:

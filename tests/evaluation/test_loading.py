@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Datastore, Translator
 from knnmt.errors import SettingError
 from knnmt.evaluation.loading import text_languages, translator_of, translator_of_store
+from support.datastore_pairs import some_pairs
 
 
 def test_what_is_loaded_is_used_and_what_would_do_nothing_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
-import warm
 from knnmt import Translation, Translator
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -25,6 +23,8 @@ from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
 from knnmt_lab.reproduction.random_gate import RandomGate
+from support import warm
+from support.datastore_pairs import some_pairs
 
 # A random model does not always know when to stop.
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")

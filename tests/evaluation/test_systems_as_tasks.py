@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
 from knnmt import Cluster, Datastore, RunSettings, Translator, evaluate
@@ -16,7 +15,8 @@ from knnmt.corpus.writing import write_tsv
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import CutTranslationWarning, SettingError, StorageError
 from knnmt.evaluation import systems_as_tasks
-from made_ray import MadeRay
+from support.datastore_pairs import some_pairs
+from support.made_ray import MadeRay
 
 pytest.importorskip("sacrebleu")
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")

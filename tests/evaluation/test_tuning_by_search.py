@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from datastore_pairs import some_pairs
 
 from knnmt import Translator
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
@@ -20,6 +19,7 @@ from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff
 from knnmt.fitting.tuning import Tuned, paper_grid
 from knnmt.index.kinds import SearchSettings
 from knnmt.retrieval.statistics import Statistics
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 CONFIG = RetrievalConfig(4, 0.7, 20.0, Fading(8.0, 1.0, 9.0, 1.0))

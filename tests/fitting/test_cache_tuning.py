@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
+from support.datastore_pairs import some_pairs
 
 WIDTHS = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=4)
 WIDTH = 3

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from german import german_memory
 from knnmt.config import Fading
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.settings import SETTINGS, read_settings, write_settings
@@ -30,6 +29,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.combiner import SentenceDistances, log_fading
 from knnmt.retrieval.open_store import OpenStore
+from support.german import german_memory
 
 ROWS, K, VOCABULARY, STEPS = 6000, 8, 40, 10
 CALIBRATION = Calibration(8, 12.5, 0.4, 0.8, Fading(3.0, 0.5, 4.0, 0.2), tuple(float(n) ** 2 for n in range(21)), 99)

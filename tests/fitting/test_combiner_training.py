@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from random_combiners import METHODS
 
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -32,6 +30,8 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import SentenceSoFar, Step
 from knnmt.retrieval.trained.networks import network_named
 from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
+from support.datastore_pairs import some_pairs
+from support.random_combiners import METHODS
 
 CONFIG = RetrievalConfig(4, 0.5, 3.0)
 

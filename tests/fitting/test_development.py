@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
 from knnmt import SegmentPair
 from knnmt.compression.pca import KeyProjection, reduce
@@ -20,6 +19,7 @@ from knnmt.fitting.development import search_text
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
+from support.datastore_pairs import some_pairs
 
 PAIRS = [*some_pairs(7, start=60), SegmentPair("viel zu lang " * 20, "x", "long"), *some_pairs(2, start=90)]
 FITTING = [pair for pair in PAIRS if pair.origin != "long"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt.corpus.splitting import halves
 from knnmt.corpus.writing import write_tsv
@@ -13,6 +12,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
 from knnmt.fitting.development_text import DevelopmentText, read_development
+from support.datastore_pairs import some_pairs
 
 
 @pytest.fixture(scope="module")

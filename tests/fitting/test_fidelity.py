@@ -10,13 +10,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from index_stores import clustered, write_store
 from torch import Tensor
 
 from knnmt.fitting.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch, total_variation
 from knnmt.index.base import Found, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
+from support.index_stores import clustered, write_store
 
 Distribution = list[tuple[int, float]]
 distributions = st.lists(st.tuples(st.integers(-1, 6), st.floats(0, 1)), min_size=1, max_size=6)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -28,6 +27,7 @@ from knnmt.fitting.likelihood import Positions
 from knnmt.retrieval.gate import TrainedGate, gate_inputs
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST
+from support.datastore_pairs import some_pairs
 
 CONFIG = RetrievalConfig(4, 0.5, 10.0)
 QUICK = GateConfig((), epochs=12, learning_rate=1e-3, batch_rows=64, l1=0.0)

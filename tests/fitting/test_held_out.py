@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from index_stores import all_keys, clustered, live_ids, write_store
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
@@ -19,6 +17,8 @@ from knnmt.fitting.held_out import HeldOutQueries, forced_queries, sample
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
+from support.datastore_pairs import some_pairs
+from support.index_stores import all_keys, clustered, live_ids, write_store
 
 K = 5
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from index_stores import clustered, faiss_or_skip, write_store
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
@@ -24,6 +23,7 @@ from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings
 from knnmt.index.saved import MISSING, read_saved
 from knnmt.index.store_index import StoreIndex
+from support.index_stores import clustered, faiss_or_skip, write_store
 
 K, TEMPERATURE = 8, 3.0
 EXACT_MS = 10.0

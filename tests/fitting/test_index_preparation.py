@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 
 from knnmt.compression.pca import reduce
 from knnmt.datastore.store import Datastore
@@ -22,6 +20,8 @@ from knnmt.fitting.index_preparation import prepare
 from knnmt.index.progress import Progress
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 
 @pytest.fixture(autouse=True)

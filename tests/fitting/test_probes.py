@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from index_stores import assert_exact, clustered, write_store
 
-from devices import DEVICES
 from knnmt.datastore.store import Datastore
 from knnmt.fitting import probes as choosing
 from knnmt.fitting.index_choice import Target
@@ -17,6 +15,8 @@ from knnmt.index import store_index
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.retrieval.open_store import OpenStore
+from support.devices import DEVICES
+from support.index_stores import assert_exact, clustered, write_store
 
 
 @pytest.fixture(scope="module")

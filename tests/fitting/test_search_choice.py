@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt.compression.pruning import prune
 from knnmt.config import RetrievalConfig
@@ -20,6 +19,7 @@ from knnmt.fitting.search_choice import JudgedSearch, SearchChoice, choose_searc
 from knnmt.fitting.tuning import Tried, Tuned, tune_positions
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
+from support.datastore_pairs import some_pairs
 
 DEVELOPMENT = some_pairs(8, start=60)
 

@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 
 from knnmt.compression.pca import fit, reduce
 from knnmt.config import RetrievalConfig
@@ -19,6 +17,8 @@ from knnmt.fitting.store_tuning import dimension_trade_offs, search_trade_offs
 from knnmt.fitting.tuning import best_of_fixed
 from knnmt.index.saved import build_index
 from knnmt.retrieval.open_store import OpenStore
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 PAIRS = some_pairs(12, start=301)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -24,7 +23,8 @@ from knnmt.fitting.verification import problems_beside
 from knnmt.index.saved import build_index
 from knnmt.retrieval.gate import FILE, GateNetwork, GateRecord, TrainedGate
 from knnmt.retrieval.profiles import Profile, Profiles, read_profiles, write_profiles
-from signed_networks import rewrite_network
+from support.datastore_pairs import some_pairs
+from support.signed_networks import rewrite_network
 
 CONFIG = RetrievalConfig(4, 0.5, 20.0, Fading(3.0, 0.5, 4.0, 0.5), cache=CacheConfig(2.0))
 

@@ -30,7 +30,7 @@ from knnmt.index.saved import check_saved, update_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.translator.explanation import explain
 from knnmt.translator.translator import Translator
-from signed_networks import rewrite_network
+from support.signed_networks import rewrite_network
 
 STORE, DOCUMENT = "store", "document"
 _SENTENCES = ["Satz 3 ja ja ja", "Satz 7"]

@@ -14,13 +14,13 @@ from random import Random
 
 import pytest
 
-from conftest import ROOT
 from fuzzing import running
 from fuzzing.cases import make_case
 from fuzzing.mutations import change_arrays, change_json
 from fuzzing.running import fuzz, replay, tried
 from knnmt.corpus import reading
 from knnmt.errors import SettingError
+from support import ROOT
 
 
 def test_a_seed_makes_the_same_cases(tmp_path: Path) -> None:

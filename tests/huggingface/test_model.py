@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from test_beam import load_transformers
 from torch import Tensor
 
-from conftest import MakeCheckpoint
 from knnmt import KNNLogitsProcessor
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, UnsupportedModelError
 from knnmt.huggingface.model import LoadedModel, output_projection
 from knnmt.huggingface.watching import ModelWatch
+from support.checkpoints import MakeCheckpoint
+from support.datastore_pairs import some_pairs
+from support.transformers_search import load_transformers
 
 SIZES: dict[str, Any] = {
     "d_model": 16,

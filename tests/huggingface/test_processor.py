@@ -11,14 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from test_beam import SETTINGS, TIE, generate, load_transformers
-from test_decoding_with_memory import DenseMixture
 from torch import Tensor
 
-from conftest import ROOT, MakeCheckpoint, domain_lines
-from family_checkpoints import load_reference, make_family
-from german import german_memory
 from knnmt import KNNLogitsProcessor, SegmentPair, Translator
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
@@ -31,6 +25,14 @@ from knnmt.errors import SettingError
 from knnmt.fitting.index_preparation import prepare
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
 from knnmt.retrieval.profiles import Profile, write_profiles
+from support import ROOT
+from support.checkpoints import MakeCheckpoint
+from support.datastore_pairs import some_pairs
+from support.dense_mixture import DenseMixture
+from support.domain_text import domain_lines
+from support.family_checkpoints import load_reference, make_family
+from support.german import german_memory
+from support.transformers_search import SETTINGS, TIE, generate, load_transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore:a translation reached the limit")
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja", "Datei", "Satz 1 ja ", "ja"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from index_stores import clustered
 
 from knnmt.index.centres import nearest_centres, train_centres
+from support.index_stores import clustered
 
 
 def test_centres_are_the_means_of_clusters_that_lie_apart() -> None:

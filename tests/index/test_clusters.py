@@ -11,9 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from index_stores import append_keys, assert_exact, clustered, recall, write_store
 
-from devices import DEVICES, captured, without_waiting
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.index import clusters, store_index
 from knnmt.index.base import Found
@@ -24,6 +22,8 @@ from knnmt.index.on_device import DeviceIndex
 from knnmt.index.resident import ResidentKeys
 from knnmt.index.store_index import StoreIndex
 from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, tiled
+from support.devices import DEVICES, captured, without_waiting
+from support.index_stores import append_keys, assert_exact, clustered, recall, write_store
 
 EVERYTHING = SearchSettings(probes=1 << 20, candidates=1 << 20)
 

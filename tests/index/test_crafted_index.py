@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crafted import alter_record, stored
-from index_stores import append_keys, clustered, faiss_or_skip, write_store
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore
@@ -24,6 +22,8 @@ from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import KINDS
 from knnmt.index.saved import build_index, check_saved, open_saved, read_saved, update_index
 from knnmt.index.store_index import StoreIndex
+from support.crafted import alter_record, stored
+from support.index_stores import append_keys, clustered, faiss_or_skip, write_store
 
 faiss = faiss_or_skip()
 QUERIES = torch.from_numpy(clustered(20, seed=9))

@@ -11,15 +11,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from index_stores import all_keys, append_keys, assert_exact, clustered, write_store
 
-from devices import DEVICES
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.base import merge_top_k, nearest_first
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex, rerank, smallest
 from knnmt.index.on_device import DeviceIndex
+from support.devices import DEVICES
+from support.index_stores import all_keys, append_keys, assert_exact, clustered, write_store
 
 
 @given(rows=st.integers(1, 4), width=st.integers(1, 3000), k=st.integers(1, 40), seed=st.integers(0, 99))

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from index_stores import all_keys, append_keys, assert_exact, clustered, faiss_or_skip, recall, write_store
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, SettingError
@@ -18,6 +17,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex, load_faiss
 from knnmt.index.kinds import KINDS, Kind, SearchSettings
 from knnmt.index.saved import open_saved, read_saved, save_index
+from support.index_stores import all_keys, append_keys, assert_exact, clustered, faiss_or_skip, recall, write_store
 
 faiss = faiss_or_skip()
 ALL_LISTS = 1 << 12

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from index_stores import all_keys, append_keys, assert_exact, clustered, faiss_or_skip, live_ids, recall, write_store
 
 from knnmt import native
 from knnmt.datastore.store import Datastore
@@ -20,7 +19,17 @@ from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import KINDS, SearchSettings
-from native_builds import builds_that_run
+from support.index_stores import (
+    all_keys,
+    append_keys,
+    assert_exact,
+    clustered,
+    faiss_or_skip,
+    live_ids,
+    recall,
+    write_store,
+)
+from support.native_builds import builds_that_run
 
 faiss = faiss_or_skip()
 if native.library() is None:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from index_stores import clustered, write_store
+
+from support.index_stores import clustered, write_store
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu_search.py"
 

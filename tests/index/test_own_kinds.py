@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from index_stores import append_keys, clustered, faiss_or_skip, write_store
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, SettingError
@@ -18,6 +17,7 @@ from knnmt.index.faiss_index import require_readable
 from knnmt.index.kinds import BUILT_IN, KINDS, Kind, SearchSettings, register_kind, typed_kind
 from knnmt.index.saved import build_index, open_saved, read_saved, update_index
 from knnmt.index.store_index import StoreIndex
+from support.index_stores import append_keys, clustered, faiss_or_skip, write_store
 
 faiss = faiss_or_skip()
 QUERIES = torch.from_numpy(clustered(20, seed=1))

@@ -11,10 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from index_stores import all_keys, append_keys, assert_exact, brute_force, clustered, write_store
 from torch import Tensor
 
-from devices import DEVICES, captured, without_waiting
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.index import resident
@@ -23,6 +21,8 @@ from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.resident import GROUP, ResidentKeys, nearest_groups
 from knnmt.index.store_index import StoreIndex
+from support.devices import DEVICES, captured, without_waiting
+from support.index_stores import all_keys, append_keys, assert_exact, brute_force, clustered, write_store
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
-import warm
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreLockedError, DatastoreVersionError, KnnmtError, SettingError
 from knnmt.index.entries import Entries
 from knnmt.index.kinds import KINDS, SearchSettings
 from knnmt.index.saved import SavedIndex, build_index, open_saved, read_saved, update_index
+from support import warm
+from support.index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
 faiss_or_skip()
 QUERIES = torch.from_numpy(clustered(20, seed=9))

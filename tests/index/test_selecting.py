@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils import cpp_extension
 
-from devices import DEVICES
 from knnmt.index.selecting import columns_of_smallest
 from knnmt.native.gpu import kernel
+from support.devices import DEVICES
 
 
 def numbers(kind: str, rows: int, columns: int) -> Tensor:

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
 from knnmt.datastore import changing
 from knnmt.datastore.joining import joined_with
@@ -23,6 +21,8 @@ from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.saved import MISSING, build_index, update_index
 from knnmt.index.store_index import IndexPart, StoreIndex, extended
+from support.datastore_pairs import some_pairs
+from support.index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
 QUERIES = torch.from_numpy(clustered(20, seed=9))
 EVERYTHING = SearchSettings(probes=4096, candidates=0)

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-import warm
 from knnmt import Translator
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
@@ -31,7 +29,9 @@ from knnmt_lab.bench.process import Answer, SystemProcess, start
 from knnmt_lab.bench.running import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
 from knnmt_lab.bench.text import BenchText, describe_text
 from knnmt_lab.bench.worker import load_translator
-from processes import end_soon
+from support import warm
+from support.datastore_pairs import some_pairs
+from support.processes import end_soon
 
 TEXTS = ["Satz 3 ja ja", "anders", "Satz 12"]
 

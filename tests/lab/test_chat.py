@@ -11,7 +11,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
@@ -23,6 +22,7 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt_lab import chat
 from knnmt_lab.chat import KEY, ChatEndpoint, ChatSettings
 from knnmt_lab.chat_system import ChatSystem, chosen_pairs
+from support.datastore_pairs import some_pairs
 
 
 class Stub:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
 from knnmt.errors import COMET_RECIPE, CometError
 from knnmt_lab.comet import Comet
+from support import ROOT
 
 STAND_IN = """
 import os, sys, types

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from index_stores import clustered, faiss_or_skip, write_store
 
 from knnmt.errors import SettingError
 from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import KINDS, SearchSettings
 from knnmt_lab.reproduction.decoded_lists import DecodedLists
+from support.index_stores import clustered, faiss_or_skip, write_store
 
 faiss_or_skip()
 QUERIES = torch.from_numpy(clustered(40, seed=9))

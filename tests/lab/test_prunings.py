@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
-from made_stores import column, live_ids, plain_search
 
 from knnmt import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt_lab.prunings import known, prune_known
+from support.datastore_pairs import some_pairs
+from support.made_stores import column, live_ids, plain_search
 
 
 @given(entries=st.integers(1, 40), k=st.integers(1, 6), seed=st.integers(0, 99))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import knnmt
-from conftest import ROOT
+from support import ROOT
 
 # What every user of knnmt knows from its guides.
 COMMON = {"__version__", "KnnmtError", "KnnmtWarning", "ReadingConfig", "ReadingReport", "SegmentPair", "Translation"}

@@ -6,9 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 
-from conftest import ROOT
 from knnmt_lab.scripts import (
     DOMAINS,
     argument_parser,
@@ -19,6 +17,8 @@ from knnmt_lab.scripts import (
     print_row,
     read_domain,
 )
+from support import ROOT
+from support.datastore_pairs import some_pairs
 
 
 def test_a_script_is_called_and_prints_in_one_way() -> None:

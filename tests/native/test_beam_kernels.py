@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from made_stores import made_store, random_keys
 from torch import Tensor
 
 from knnmt.config import Fading, RetrievalConfig
@@ -25,7 +23,9 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
-from loops import recorded_search, reference_search
+from support.datastore_pairs import some_pairs
+from support.loops import recorded_search, reference_search
+from support.made_stores import made_store, random_keys
 
 END = 2
 EXTENT = 40

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from made_stores import made_store, random_keys, random_values
 
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.engine import gpu_layers
@@ -20,6 +19,7 @@ from knnmt.index.resident import ResidentKeys
 from knnmt.retrieval import recorded
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.recorded import RecordedSteps
+from support.made_stores import made_store, random_keys, random_values
 
 FADING = Fading(scale=2.0, width=0.8, sentence_scale=3.0, sentence_width=0.9)
 

@@ -22,7 +22,7 @@ REPORT = "report"
 BEYOND = """
 import sys
 import torch
-from index_stores import clustered, write_store
+from support.index_stores import clustered, write_store
 from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex, load_faiss
 from knnmt.index.kinds import KINDS

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-import warm
 from knnmt import native
 from knnmt.engine.product import CompiledProduct, Int8Projection
+from support import warm
 
 HERE = Path(__file__).parent
 NATIVE = Path(native.__file__).parent

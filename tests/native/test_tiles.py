@@ -14,8 +14,8 @@ import torch
 from knnmt import native
 from knnmt.engine import product
 from knnmt.engine.product import Int8Projection
-from made_once import made_once
-from native_builds import assert_rows_are_alone
+from support.made_once import made_once
+from support.native_builds import assert_rows_are_alone
 
 HERE = Path(__file__).parent
 SOURCES = Path(native.__file__).parent

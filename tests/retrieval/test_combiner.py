@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_stores import made_store, plain_search
 from torch import Tensor
 
 from knnmt.compression.pruning import prune
@@ -22,6 +21,7 @@ from knnmt.retrieval.distribution import token_log_probabilities
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import SentenceSoFar
+from support.made_stores import made_store, plain_search
 
 INFINITE = float("inf")
 SAME = 0.5  # the distance of the same state

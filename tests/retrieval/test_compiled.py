@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from made_stores import VOCABULARY, made_store, plain_search, random_keys, random_values
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -24,6 +23,7 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from support.made_stores import VOCABULARY, made_store, plain_search, random_keys, random_values
 
 if library() is None:
     pytest.skip("nothing was compiled: no C++ compiler", allow_module_level=True)

@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_combiners import KERNEL, META_K, random_combiner
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -26,8 +24,10 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
-from loops import reference_search
-from native_builds import builds_that_run
+from support.datastore_pairs import some_pairs
+from support.loops import reference_search
+from support.native_builds import builds_that_run
+from support.random_combiners import KERNEL, META_K, random_combiner
 
 if library() is None:
     pytest.skip("nothing was compiled: no C++ compiler", allow_module_level=True)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from torch import Tensor
 
 import knnmt.retrieval.occurrences as occurrences_module
@@ -29,6 +28,7 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.sentence_stores import SentenceStores
 from knnmt_lab.reproduction.choosers import CHOOSERS
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 FOR_FAST = BuildConfig(key_dtype="float32", for_fast=True)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
@@ -33,7 +32,8 @@ from knnmt.retrieval.gate import (
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import SentenceSoFar, Step
 from knnmt_lab.reproduction.random_gate import RandomGate
-from signed_networks import rewrite_network
+from support.datastore_pairs import some_pairs
+from support.signed_networks import rewrite_network
 
 ALL = ("confidence", "entropy")
 

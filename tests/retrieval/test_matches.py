@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-import whole_segments
 from knnmt.corpus.match_tokens import tokens_of, word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
@@ -24,7 +22,9 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import MissingDependencyError, SettingError
 from knnmt.retrieval import matches
 from knnmt.retrieval.matches import Match, SourceMatcher, likeness
-from whole_segments import arrays_of_sources
+from support import whole_segments
+from support.datastore_pairs import some_pairs
+from support.whole_segments import arrays_of_sources
 
 MANIFEST = Manifest("model", "", "", "de", "en", 4, 10, "float16", "float32")
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from crafted import alter_arrays
-from datastore_pairs import some_pairs
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
@@ -35,7 +33,9 @@ from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.sentence_stores import SentenceStores
-from native_builds import builds_that_run
+from support.crafted import alter_arrays
+from support.datastore_pairs import some_pairs
+from support.native_builds import builds_that_run
 
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 20 ja"]

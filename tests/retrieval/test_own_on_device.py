@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_stores import made_store, random_keys, random_values
 
-from devices import DEVICES, captured, without_waiting
 from knnmt.datastore.arrays import Array
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval import own_entries_on_device
 from knnmt.retrieval.own_entries_on_device import OwnEntriesOnDevice, OwnKeys, can_serve
+from support.devices import DEVICES, captured, without_waiting
+from support.made_stores import made_store, random_keys, random_values
 
 ENTRIES = 6000
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from index_stores import clustered, faiss_or_skip, write_store
 from torch import Tensor
 
 from knnmt import Datastore, OpenStore, SearchSettings, build_index
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.index.store_index import StoreIndex
+from support.datastore_pairs import some_pairs
+from support.index_stores import clustered, faiss_or_skip, write_store
 
 
 class Farthest:

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from made_stores import VOCABULARY, made_store, random_keys, random_values
 from torch import Tensor
 
-from devices import captured, without_waiting
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import Fading, RetrievalConfig
@@ -17,6 +15,8 @@ from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from support.devices import captured, without_waiting
+from support.made_stores import VOCABULARY, made_store, random_keys, random_values
 
 pytestmark = pytest.mark.cuda
 SENTENCES, WIDTH, DIM, STEPS = 4, 5, 8, 6

@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
-from made_stores import VOCABULARY, column, made_store, plain_search, random_keys, random_values
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
@@ -30,6 +28,8 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import Step
+from support.datastore_pairs import some_pairs
+from support.made_stores import VOCABULARY, column, made_store, plain_search, random_keys, random_values
 
 DIM = 6
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2.0)

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig
@@ -26,7 +24,9 @@ from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.evidence import evidence_of
-from loops import recorded_search, reference_search
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
+from support.loops import recorded_search, reference_search
 
 PLAIN = RetrievalConfig(k=6, interpolation_weight=0.7, temperature=4.0)
 CONFIGS = {

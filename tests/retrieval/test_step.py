@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_stores import VOCABULARY, column, made_store, plain_search, random_keys, random_values
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
@@ -19,6 +18,7 @@ from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.step import SentenceSoFar, Step
+from support.made_stores import VOCABULARY, column, made_store, plain_search, random_keys, random_values
 
 DIM, WIDTH = 12, 3
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2.0)

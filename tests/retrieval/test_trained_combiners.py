@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from random_combiners import KERNEL, META_K, METHODS, random_combiner
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
@@ -27,7 +25,9 @@ from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.retrieval.trained.networks import NETWORKS, network_named, network_of
 from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
 from knnmt_lab.combiners import MetaK, sizes_up_to
-from signed_networks import rewrite_network
+from support.datastore_pairs import some_pairs
+from support.random_combiners import KERNEL, META_K, METHODS, random_combiner
+from support.signed_networks import rewrite_network
 
 K = 4
 

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
-from route_table import TABLE
 
-from conftest import StartService
 from knnmt.errors import KnnmtError, SettingError
 from knnmt.service.access import Access, new_key, read_keys
 from knnmt.service.config import Limits, ServiceConfig, read_config
 from knnmt.service.problems import Problem
+from support.route_table import TABLE
+from support.services import StartService
 
 PAIR = {"segments": [{"source": "a", "target": "b"}]}
 TEXT = {"texts": ["a"]}

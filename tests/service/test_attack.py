@@ -11,7 +11,7 @@ import pytest
 from attacking.honest import Record
 from attacking.hostile import WAYS
 from attacking.verdict import Observed, faults, memory_before_and_after, percentile
-from conftest import ROOT
+from support import ROOT
 
 MINUTES = os.environ.get("KNNMT_ATTACK_MINUTES", "10")
 MEMORY = [400e6, 480e6, *[500e6] * 8]

@@ -15,7 +15,6 @@ from threading import Event
 from typing import Literal
 
 import pytest
-from datastore_pairs import some_pairs
 from test_process import ask, served, when_it_listens
 
 from knnmt import Datastore, Translator
@@ -26,6 +25,7 @@ from knnmt.datastore.manifest import MANIFEST, SEGMENTS
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreChangedError, DatastoreDamagedError
 from knnmt.retrieval.settings import RetrievalSettings
+from support.datastore_pairs import some_pairs
 
 pytestmark = [
     pytest.mark.skipif(guarded_file._library() is None, reason="guard.cpp was not compiled"),

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-import warm
-from conftest import StartService
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
@@ -23,6 +21,8 @@ from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnsw
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
+from support import warm
+from support.services import StartService
 
 SEGMENTS = "/v1/domains/small/segments"
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")

@@ -16,8 +16,6 @@ import pytest
 import uvicorn
 
 import knnmt
-import warm
-from conftest import ROOT
 from knnmt.errors import InputError, ServiceError, SettingError, StorageError
 from knnmt.service import jobs
 from knnmt.service.access import new_key
@@ -28,6 +26,7 @@ from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.service import Service
 from knnmt.translator import guarded_search
 from knnmt.translator.translator import Translator
+from support import ROOT, warm
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 

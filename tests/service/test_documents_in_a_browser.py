@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from opened_pages import (
+
+from knnmt.translator.translator import Translator
+from support.opened_pages import (
     HOSTILE,
     NEEDS_BROWSER,
     Windows,
@@ -20,8 +22,6 @@ from opened_pages import (
     site,
     stored,
 )
-
-from knnmt.translator.translator import Translator
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route

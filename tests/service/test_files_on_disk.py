@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-import warm
-from conftest import StartService
 from knnmt.service import jobs
 from knnmt.service.config import Limits
 from knnmt.service.exchanges import Exchanges
@@ -27,6 +25,8 @@ from knnmt.service.memory_work import MemoryWork, do
 from knnmt.service.problems import Problem
 from knnmt.service.scratch import Scratch
 from knnmt.translator.translator import Translator
+from support import warm
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 TABLE = "".join(f"Satz {number} hier\tsentence {number} here\n" for number in range(6))

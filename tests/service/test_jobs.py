@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 from fastapi.testclient import TestClient
 
-import warm
-from conftest import StartService
 from knnmt.corpus.writing import write_tmx
 from knnmt.datastore.store import Datastore
 from knnmt.service import jobs
 from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.config import Limits
 from knnmt.service.job_records import Job, JobRecords
+from support import warm
+from support.datastore_pairs import some_pairs
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 TABLE = "".join(f"Satz {number} hier\tsentence {number} here\n" for number in range(6))

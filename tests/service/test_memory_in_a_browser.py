@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from opened_pages import (
+
+from knnmt.translator.translator import Translator
+from support.opened_pages import (
     HOSTILE,
     NEEDS_BROWSER,
     Windows,
@@ -21,8 +23,6 @@ from opened_pages import (
     stored,
     translate,
 )
-
-from knnmt.translator.translator import Translator
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

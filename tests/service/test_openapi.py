@@ -9,8 +9,8 @@ import jsonschema_rs
 import pytest
 from fastapi.testclient import TestClient
 
-from conftest import StartService
 from knnmt.service.examples import EXAMPLES
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 

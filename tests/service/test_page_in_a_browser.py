@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opened_pages import (
+
+from knnmt.service.access import new_key
+from knnmt.service.config import ServiceConfig
+from knnmt.translator.translator import Translator
+from support.opened_pages import (
     HOSTILE,
     NEEDS_BROWSER,
     TEXT,
@@ -24,10 +28,6 @@ from opened_pages import (
     stored,
     translate,
 )
-
-from knnmt.service.access import new_key
-from knnmt.service.config import ServiceConfig
-from knnmt.translator.translator import Translator
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route

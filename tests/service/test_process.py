@@ -18,15 +18,15 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
-import warm
 from knnmt.cli import app
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.service.access import read_keys
 from knnmt.service.memory_work import MemoryWork
+from support import warm
+from support.datastore_pairs import some_pairs
 
 KILLS = int(os.environ.get("KNNMT_KILLS", "200"))
 

@@ -18,9 +18,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-import warm
-from conftest import StartService
 from knnmt.service import jobs
+from support import warm
+from support.services import StartService
 
 
 def no_failure(_context: Any, response: Any, case: Any) -> None:

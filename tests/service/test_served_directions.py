@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-import warm
 from knnmt import SegmentPair, build
 from knnmt.service import jobs
 from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
 from knnmt.service.service import Service
+from support import warm
 
 GERMAN, ENGLISH = "Die Anzeige blinkt rot.", "The beacon flashes crimson."
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from conftest import StartService
 from knnmt.service.access import new_key
 from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.config import Limits
@@ -20,6 +19,7 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
 from knnmt.translator.piecework import Lane
 from knnmt.translator.stages import TextsGrowing
+from support.services import StartService
 
 CATALOG = b'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Satz 3 ja ja ja"\nmsgstr ""\n\nmsgid "Satz"\nmsgstr "done"\n'
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")

@@ -18,12 +18,12 @@ from test_process import ask, when_it_listens
 from test_served_documents import done
 from test_slow_clients import serving
 
-from conftest import StartService
 from knnmt.service.access import new_key
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.fair_threads import FairThreads
 from knnmt.service.problems import Problem
 from knnmt.translator.translator import Translator
+from support.services import StartService
 
 LONG = "Satz " * 400
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from route_table import FILE, KNOWN, LANGUAGES, TABLE, World, announced
 
-import warm
-from conftest import StartService
 from knnmt.service import jobs
+from support import warm
+from support.route_table import FILE, KNOWN, LANGUAGES, TABLE, World, announced
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 HOSTILE = ("../../intruded/x.po", "/tmp/intruded.po", "..\\intruded.po", "intruded\0.po", "file:///intruded.po")

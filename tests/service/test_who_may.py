@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from route_table import CODES, DEEPL, FILE, KNOWN, LANGUAGES, NONE, OTHER, SECRET, TABLE, World, number
 from starlette.routing import BaseRoute
 
-import warm
-from conftest import StartService
 from knnmt.service import jobs
 from knnmt.service.access import Access, Role, new_key
+from support import warm
+from support.route_table import CODES, DEEPL, FILE, KNOWN, LANGUAGES, NONE, OTHER, SECRET, TABLE, World, number
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 BELOW: dict[Role, Role] = {"write": "translate", "admin": "write"}

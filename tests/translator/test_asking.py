@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Datastore, Request, Translation, Translator, explain
 from knnmt.engine.transformer import TransformerEngine
@@ -28,6 +27,7 @@ from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Caution
 from knnmt.translator.translator import Settings
 from knnmt_lab.reproduction.random_gate import RandomGate
+from support.datastore_pairs import some_pairs
 
 FIXED: RetrievalKeywords = {"k": 4, "interpolation_weight": 0.6, "temperature": 20.0}
 TEXTS = ["Satz 3 ja ja", "Satz 12", "anders"]

@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Datastore, OpenStores, Request, Translator
 from knnmt.datastore import arrays
@@ -20,6 +19,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.retrieval.settings import RetrievalKeywords
 from knnmt.translator import memories
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 FIXED: RetrievalKeywords = {"k": 2, "interpolation_weight": 0.9, "temperature": 1.0}

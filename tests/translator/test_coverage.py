@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
-from made_explanations import made_explanation
 from rich.console import Console
 
 from knnmt import Coverage, Request, SegmentPair, Translator
@@ -19,6 +17,8 @@ from knnmt.datastore.store import Datastore
 from knnmt.retrieval import compiled
 from knnmt.translator.page import explanation_page
 from knnmt.translator.terminal import print_explanation
+from support.datastore_pairs import some_pairs
+from support.made_explanations import made_explanation
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 TEXTS = ["Satz 3 ja ja", "ganz und gar anders", "Satz 7"]

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
 from knnmt import Evidence, Request, Translation, Translator
 from knnmt.datastore.store import Datastore
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import CutTranslationWarning
+from support.datastore_pairs import some_pairs
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "anders", "Satz 100 ja", "ja"]
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
-from made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
 
-from family_checkpoints import make_family, write_tokenizer
 from knnmt import Explanation, SegmentPair, Translator, explain
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.translator.explanation import Word, differences, marked, passages_of, words_of
+from support.datastore_pairs import some_pairs
+from support.family_checkpoints import make_family, write_tokenizer
+from support.made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
 
 TEXTS = ["Satz 3 ja ja", "Satz 12. anders!", "", "Satz 100 ja. Satz 7."]
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")

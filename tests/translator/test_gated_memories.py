@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
 from knnmt import Request, Translator
 from knnmt.config import RetrievalConfig
@@ -21,6 +20,7 @@ from knnmt.retrieval.gate import FILE, GateNetwork, GateRecord, ThresholdGate, T
 from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.step import SentenceSoFar, Step
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 K, TEMPERATURE = 3, 12.5

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_strings import MadeString, StringMaker
 
 from knnmt import Datastore, Glossary, Request, SegmentPair, Translator
 from knnmt.config import Fading
@@ -17,6 +16,7 @@ from knnmt.errors import InPiecesWarning, SettingError, SourceKeptWarning, TermW
 from knnmt.protection.marked import Code, Marked, Role, read, written
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.memories import Memories
+from support.made_strings import MadeString, StringMaker
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 STRINGS = 10_000  # of which a small part is in `make test`

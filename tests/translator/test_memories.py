@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
-from conftest import MakeCheckpoint
 from knnmt import Request, SegmentPair, Translator
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
@@ -34,6 +32,8 @@ from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings, settings_of
 from knnmt.translator import memories
 from knnmt.translator.memories import Memories
+from support.checkpoints import MakeCheckpoint
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Translator
 from knnmt.datastore.settings import read_settings, write_settings
@@ -20,6 +19,7 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.retriever import BatchRetrieval
 from knnmt.retrieval.settings import RetrievalSettings
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 MODULE = "own_parts_of_a_test"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html
-from made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
 from knnmt import Evidence, Match, SegmentPair, Token, explanation_page
 from knnmt.corpus.visible import visible
 from knnmt.translator.evidence import percent
 from knnmt.translator.explanation import Word
 from knnmt.translator.wording import token_name
+from support.made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
 ANY_TEXT = st.text(min_size=1, max_size=30)
 TRAPS = [

@@ -7,13 +7,13 @@ import pickle
 from pathlib import Path
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Request, Translator, errors
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError, KnnmtWarning, MissingDependencyError, NotADatastoreError
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 TEXTS = ["Satz 7 ja", "Ein Satz", "Noch ein Satz 19 ja ja", "Nein"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import SegmentPair, Translator
 from knnmt.compression.pca import reduce
@@ -32,6 +31,7 @@ from knnmt.retrieval import open_store
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 from knnmt.retrieval.settings import settings_of
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 WHOLE = RetrievalConfig(4, 0.5, 20.0)

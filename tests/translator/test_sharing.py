@@ -12,13 +12,13 @@ from threading import Event
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Translator
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.settings import RetrievalKeywords
+from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 TEXTS = ["Satz 7 ja", "Ein Satz", "Noch ein Satz 19 ja ja", "Nein"]

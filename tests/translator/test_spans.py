@@ -115,7 +115,7 @@ def test_a_character_that_the_vocabulary_lacks_is_marked_where_it_was(tiny_token
 
 @pytest.fixture(scope="module")
 def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    from conftest import write_letter_tokenizer
+    from support.checkpoints import write_letter_tokenizer
 
     place = tmp_path_factory.mktemp("tokenizer")
     write_letter_tokenizer(place / "tokenizer.json")

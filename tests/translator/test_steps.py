@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
 from knnmt import Request, Translation, Translator
 from knnmt.datastore.store import Datastore
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.translator.steps import Steps
+from support.datastore_pairs import some_pairs
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "anders"]
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")

@@ -7,12 +7,12 @@ import re
 from typing import Literal
 
 import pytest
-from made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
 from rich.cells import cell_len
 from rich.console import Console
 
 from knnmt import Explanation, Match, SegmentPair
 from knnmt.translator.terminal import print_explanation
+from support.made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
 
 
 def printed(

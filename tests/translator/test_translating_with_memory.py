@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 
-from conftest import ROOT
-from german import german_memory, german_sentences
 from knnmt import Request, SegmentPair, Translation, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -29,6 +25,10 @@ from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
+from support import ROOT
+from support.datastore_pairs import some_pairs
+from support.german import german_memory, german_sentences
+from support.index_stores import faiss_or_skip
 
 MEMORY = german_memory(30)
 HELD = [pair.source for pair in MEMORY[:8]]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from german import german_sentences
 from knnmt import DecodingConfig, Translation, Translator
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
@@ -23,6 +22,7 @@ from knnmt.errors import (
 )
 from knnmt.translator.translation import Caution
 from knnmt.translator.translator import Settings
+from support.german import german_sentences
 
 
 @pytest.fixture(scope="module")

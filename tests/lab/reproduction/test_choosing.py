@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datastore_pairs import some_pairs
-
 from knnmt.corpus.splitting import spread
 from knnmt_lab.reproduction.choosing import PAIRS, chosen_gate, rows_to_choose_from, untuned
 from knnmt_lab.reproduction.plan import all_rows, chosen_rows
 from knnmt_lab.reproduction.tuning import TUNING_PAIRS
+from support.datastore_pairs import some_pairs
 
 
 def test_pairs_that_nothing_was_tuned_on() -> None:

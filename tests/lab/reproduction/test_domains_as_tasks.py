@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index_stores import faiss_or_skip
-from made_domains import asked, write_domains
 
 from knnmt import Cluster
 from knnmt.errors import StorageError
 from knnmt_lab.reproduction import domains_as_tasks
 from knnmt_lab.reproduction.domains_as_tasks import produce_on
 from knnmt_lab.reproduction.producing import produce
-from made_ray import MadeRay
+from support.index_stores import faiss_or_skip
+from support.made_domains import asked, write_domains
+from support.made_ray import MadeRay
 
 faiss_or_skip()
 ROWS = ("base", "segments", "A/knn", "B/knn", "B/pca+cache+pruning")

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
 
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -17,6 +15,8 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.open_store import OpenStore
 from knnmt_lab.reproduction.faithful import PROBES, chosen_probes, probes_for, with_probes
 from knnmt_lab.reproduction.stores import DomainStores
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
 
 faiss_or_skip()
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt import Datastore
 from knnmt.config import RetrievalConfig
@@ -33,6 +32,7 @@ from knnmt_lab.reproduction.results import Results, RowResult
 from knnmt_lab.reproduction.stores import DomainStores
 from knnmt_lab.reproduction.tables import NOT_RUN
 from knnmt_lab.reproduction.translating import ReadyRow
+from support.datastore_pairs import some_pairs
 
 
 def test_a_row_trains_its_combiner_and_translates_with_it(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import all_commands
 from knnmt.errors import InputError
 from knnmt_lab.reproduction import __main__ as entry
 from knnmt_lab.reproduction.config import ReproductionConfig
+from support.commands import all_commands
 
 ONLY_FOR_REPORTS = {"--produce-only", "--report-only", "--comet-python", "--comet-model"}
 ONLY_FOR_CLUSTERS = {"--ray", "--workers", "--gpus-per-worker"}

@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index_stores import faiss_or_skip
-from made_domains import ROWS, asked, write_domains
 
-import warm
-from conftest import ROOT
 from knnmt.errors import InputError, SettingError, StorageError
 from knnmt.evaluation.scoring import Score
 from knnmt.fitting.gate_training import GateConfig
@@ -31,8 +27,11 @@ from knnmt_lab.reproduction.report import write_report
 from knnmt_lab.reproduction.results import read_results
 from knnmt_lab.reproduction.tables import Tables
 from knnmt_lab.reproduction.texts import read_reported
-from light_core import FOUR_PACKAGES
-from made_once import made_once
+from support import ROOT, warm
+from support.index_stores import faiss_or_skip
+from support.light_core import FOUR_PACKAGES
+from support.made_domains import ROWS, asked, write_domains
+from support.made_once import made_once
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from datastore_pairs import some_pairs
 
 from knnmt import SegmentPair
 from knnmt.config import RetrievalConfig
@@ -19,6 +18,7 @@ from knnmt.fitting.likelihood import losses
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
 from knnmt_lab.reproduction.sk_mt import NearestDistance, PlainBM25, sk_mt_settings
+from support.datastore_pairs import some_pairs
 
 
 def test_the_sentences_with_the_highest_bm25_are_chosen(tiny: TransformerEngine, tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from datastore_pairs import some_pairs
-from index_stores import faiss_or_skip
-from made_stores import column, plain_search
 
 from knnmt import Datastore, matching
 from knnmt.compression.pruning import prune
@@ -17,6 +14,9 @@ from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt_lab.prunings import prune_known, prune_surest
 from knnmt_lab.reproduction.stores import DomainStores
+from support.datastore_pairs import some_pairs
+from support.index_stores import faiss_or_skip
+from support.made_stores import column, plain_search
 
 faiss_or_skip()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_domains import write_domains
 
 from knnmt.corpus.splitting import halves
 from knnmt.errors import InputError
 from knnmt_lab.reproduction.texts import DomainText, digest, domains_in, files_of, read_text, read_training
+from support.made_domains import write_domains
 
 LANGUAGES = ("de", "en")
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from datastore_pairs import some_pairs
 
 from knnmt.evaluation.scoring import resampled_scores
 from knnmt_lab.reproduction.choices import over_seeds, told
@@ -16,6 +15,7 @@ from knnmt_lab.reproduction.results import Results
 from knnmt_lab.reproduction.tables import NOT_RUN
 from knnmt_lab.reproduction.texts import DomainText
 from knnmt_lab.reproduction.validating import rows_to_validate, validation_table
+from support.datastore_pairs import some_pairs
 
 
 def test_rows_without_a_combiner_translate_it_only_to_be_compared_with() -> None:

@@ -17,10 +17,7 @@ import pytest
 import requests
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from fastapi.testclient import TestClient
-from loopback import listening
 
-import warm
-from conftest import StartService
 from knnmt.errors import DatastoreLockedError
 from knnmt.service import jobs
 from knnmt.service.access import new_key
@@ -28,6 +25,9 @@ from knnmt.service.config import Limits
 from knnmt.service.dialects.deepl import TranslateAnswer
 from knnmt.service.problems import Problem
 from knnmt.translator.translator import Translator
+from support import warm
+from support.loopback import listening
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 KNOWN = "Satz 3 ja ja ja"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from libretranslatepy import LibreTranslateAPI  # type: ignore[import-untyped]
-from loopback import listening
 
-from conftest import StartService
 from knnmt.corpus.language_guess import guess_of
 from knnmt.service.access import new_key
+from support.loopback import listening
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 KNOWN = "Satz 3 ja ja ja"

@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from loopback import listening
 
-from conftest import StartService
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.service.access import new_key
 from knnmt.service.config import Limits
 from knnmt.service.dialects.opuscat import TranslationPair
 from knnmt.translator import word_alignment
 from knnmt.translator.word_alignment import aligned_words
+from support.loopback import listening
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 KNOWN = "Satz 3 ja ja ja"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from conftest import StartService
 from knnmt.service import usage as usage_module
 from knnmt.service.exchanges import Exchanges
 from knnmt.service.problems import Problem
 from knnmt.service.usage import Usage
+from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 TERMS = {"name": "n", "source_lang": "de", "target_lang": "en", "entries": "a\tb"}

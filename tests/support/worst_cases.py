@@ -10,7 +10,7 @@ from random import Random
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from pattern_paths import Automaton, alternatives
+from support.pattern_paths import Automaton, alternatives
 
 Make = Callable[[int], str]
 """From a length to about so many characters."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvicorn
-from datastore_pairs import some_pairs
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
@@ -24,6 +23,7 @@ from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
 from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
+from support.datastore_pairs import some_pairs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Request

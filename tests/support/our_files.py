@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from conftest import ROOT
 from knnmt import SegmentPair
+from support import ROOT
 
 _THINGS = {
     "Datei": "file",

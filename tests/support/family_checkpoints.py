@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conftest import edit_json
-from german import german_sentences
+from support.checkpoints import edit_json
+from support.german import german_sentences
 
 START, PAD, END, UNKNOWN = 0, 1, 2, 3
 LETTERS = [*map(chr, range(32, 127)), *"äöüßÄÖÜ"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
 from knnmt.documents.translating import Outcome, translate_document
 from knnmt.protection.marked import Marked
 from knnmt.translator.translation import Translation
+from support import TESTS
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = TESTS / "documents" / "golden"
 
 
 def shouted(text: Marked) -> Marked:

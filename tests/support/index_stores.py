@@ -21,7 +21,7 @@ from knnmt.errors import MissingDependencyError
 from knnmt.index.base import Found
 from knnmt.index.faiss_index import load_faiss
 from knnmt.index.kinds import Kind, SearchSettings, lists_for, register_kind
-from whole_segments import arrays_of_a_pass, arrays_of_sources
+from support.whole_segments import arrays_of_a_pass, arrays_of_sources
 
 SENTENCE = 8  # entries
 # Kinds of one's own, with whole keys or a byte for each dimension: knnmt has none in which every key is measured.

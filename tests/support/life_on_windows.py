@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import pretended_windows
+from support import pretended_windows
 
 pretended_windows.pretend()
-
-from datastore_pairs import some_pairs  # noqa: E402
 
 from knnmt import output_files  # noqa: E402
 from knnmt.compression.pca import reduce  # noqa: E402
@@ -27,6 +25,7 @@ from knnmt.evaluation.adapting import adapt  # noqa: E402
 from knnmt.index.saved import build_index  # noqa: E402
 from knnmt.index.store_index import StoreIndex  # noqa: E402
 from knnmt.regular_files import read_regular  # noqa: E402
+from support.datastore_pairs import some_pairs  # noqa: E402
 
 
 def live() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conftest import ROOT
+from support import ROOT
 
 _FENCE = re.compile(r"^```(\S*)$")
 _HEADING = re.compile(r"^#+ (.+)$")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from datastore_pairs import some_pairs
-
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt_lab.reproduction.config import ReproductionConfig
+from support.datastore_pairs import some_pairs
 
 ROWS = (
     "base",

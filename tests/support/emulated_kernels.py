@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from knnmt import native
-from made_once import made_once
+from support import TESTS
+from support.made_once import made_once
 
-HERE = Path(__file__).parent / "native"
+HERE = TESTS / "native"
 KERNELS = Path(native.__file__).parent / "gpu"
 
 

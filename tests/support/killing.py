@@ -1,4 +1,6 @@
-"""Kills a command again and again, and looks after each kill: `python killing.py COMMAND CHECKPOINT PLACE KILLS SEED`.
+"""Kills a command again and again, and looks after each kill.
+
+    python -m support.killing COMMAND CHECKPOINT PLACE KILLS SEED
 
 Half of the kills come at the n-th call that opens, syncs, renames, removes or cuts a file, half at any time. Children
 are forked from one process that has imported everything. After each kill the store must be, whole and verified, what
@@ -23,7 +25,6 @@ from random import Random
 from typing import Any, NoReturn
 
 import torch
-from datastore_pairs import some_pairs
 
 from knnmt.cli.tune import tune
 from knnmt.datastore import slices
@@ -37,6 +38,7 @@ from knnmt.fitting.verification import problems_beside
 from knnmt.index.saved import read_saved
 from knnmt.retrieval.profiles import default_profile, read_profiles
 from knnmt.translator.translator import Translator
+from support.datastore_pairs import some_pairs
 
 _CALLS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 _NEVER = 10**9

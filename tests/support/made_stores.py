@@ -17,7 +17,7 @@ from knnmt.datastore.prepared import texts_of
 from knnmt.datastore.segment import sentence_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
-from whole_segments import arrays_of_a_pass, arrays_of_sources
+from support.whole_segments import arrays_of_a_pass, arrays_of_sources
 
 VOCABULARY = 50
 _SENTENCE = 4  # tokens, and entries, of a sentence

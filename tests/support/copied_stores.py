@@ -6,11 +6,10 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-from datastore_pairs import some_pairs
-
 from knnmt.datastore.settings import write_settings
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
+from support.datastore_pairs import some_pairs
 
 
 def store_with_index(place: Path, engine: TransformerEngine, name: str, content: bytes) -> Path:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from family_checkpoints import make_family
 from knnmt import native
 from knnmt.engine import compiled_decoder, compiled_encoder, product
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
+from support.family_checkpoints import make_family
 
 _ASK_FOR_A_BUILD = (compiled_decoder, compiled_encoder, product)
 

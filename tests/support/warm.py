@@ -30,6 +30,8 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
+from support import TESTS
+
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: who is given the children of a process that ends
 _LENGTH = 8  # bytes that say how long a request is
 _channels: dict[bool, socket.socket] = {}
@@ -44,8 +46,10 @@ def _connected(light: bool) -> socket.socket:
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "this process cannot take over the children of its children")
         _channels[light], theirs = socket.socketpair()
-        command = [sys.executable, __file__, str(theirs.fileno()), "light" if light else "whole"]
-        server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        command = [sys.executable, "-m", "support.warm", str(theirs.fileno()), "light" if light else "whole"]
+        paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
         theirs.close()
         atexit.register(_end, _channels[light], server)
     return _channels[light]
@@ -137,7 +141,7 @@ def _load_everything() -> None:
     import typer.main
 
     from knnmt.cli import app
-    from loaded_once import ASKING, sharing
+    from support.loaded_once import ASKING, sharing
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # others would not live on in a forked process

@@ -7,9 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
 KNNMT = [os.environ.get("KNNMT_PYTHON", sys.executable), "-m", "knnmt"]
 
 
