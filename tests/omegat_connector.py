@@ -76,7 +76,9 @@ class Connector(unittest.TestCase):
         self.place = Path(self.stack.enter_context(TemporaryDirectory()))
         memory = self.place / "office.tsv"
         memory.write_text("".join(f"{source}\t{target}\n" for source, target in MEMORY.items()), encoding="utf-8")
-        subprocess.run([*KNNMT, "build", str(memory), "-o", str(self.place / "store")], check=True)
+        subprocess.run(
+            [*KNNMT, "build", "--source-lang", "de", str(memory), "-o", str(self.place / "store")], check=True
+        )
 
     def test_translations_are_saved_whole(self) -> None:
         service = ServedProcess(self.stack, "--store", f"office={self.place / 'store'}")

@@ -21,7 +21,7 @@ _EXAMPLES: dict[str, list[re.Pattern[Any]]] = {
     "knnmt.datastore.store.matching": [],  # an expression that the owner of a store types
     "knnmt.protection.placeholders._expression": [
         *_expression(PlaceholderSyntax(_EVERY_KIND)),
-        *_expression(PlaceholderSyntax(("text",), ("@@*@@", "#*", "[*|*]"))),
+        *_expression(PlaceholderSyntax(("text",), ("~~*~~", "#*", "[*|*]"))),
     ],
 }
 """What functions make whose patterns cannot be read from the source."""

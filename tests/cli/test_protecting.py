@@ -42,13 +42,13 @@ def test_tags_that_cannot_be(options: list[str], message: str) -> None:
 
 def test_placeholders_of_ones_own(tmp_path: Path) -> None:
     document = tmp_path / "x.json"
-    document.write_text('{"a": "Die Datei @@name@@ ist da."}', encoding="utf-8")
-    asked = ["translate", "--placeholder", "@@*@@"]
-    said = CliRunner().invoke(app, [*asked, "--text", "Die Datei @@name@@ ist da."], catch_exceptions=False).stdout
-    assert said.count("@@name@@") == 1
+    document.write_text('{"a": "Die Datei ~~name~~ ist da."}', encoding="utf-8")
+    asked = ["translate", "--placeholder", "~~*~~"]
+    said = CliRunner().invoke(app, [*asked, "--text", "Die Datei ~~name~~ ist da."], catch_exceptions=False).stdout
+    assert said.count("~~name~~") == 1
     said = CliRunner().invoke(app, [*asked, str(document)], catch_exceptions=False).stdout
-    assert said.count("@@name@@") == 1
+    assert said.count("~~name~~") == 1
     translated = tmp_path / "y.json"
-    translated.write_text('{"a": "The file @@nom@@ is there."}', encoding="utf-8")
+    translated.write_text('{"a": "The file ~~nom~~ is there."}', encoding="utf-8")
     checked = CliRunner().invoke(app, [*asked, "--check", str(document), str(translated), "--jsonl"])
-    assert "@@nom@@ not in the source" in checked.stdout
+    assert "~~nom~~ not in the source" in checked.stdout

@@ -85,12 +85,12 @@ def test_bold_type_of_markdown_is_no_placeholder(translator: Translator) -> None
 
 
 def test_patterns_of_ones_own_are_kept_and_checked(translator: Translator) -> None:
-    document = JsonStrings(b'{"a": "Noch ##count## Tage"}', "x.json")
-    assert "##count##" in translated(document, translator, "##*##")
-    unit = Unit("u", ("Noch ##count## Tage",), ("Still ##zahl## days",), State.TRANSLATED)
-    assert [each.message for each in check_units("x", [unit], placeholders=("##*##",)).problems] == [
-        "##count## once in the source, not in the translation",
-        "##zahl## not in the source, once in the translation",
+    document = JsonStrings(b'{"a": "Noch ~~count~~ Tage"}', "x.json")
+    assert "~~count~~" in translated(document, translator, "~~*~~")
+    unit = Unit("u", ("Noch ~~count~~ Tage",), ("Still ~~zahl~~ days",), State.TRANSLATED)
+    assert [each.message for each in check_units("x", [unit], placeholders=("~~*~~",)).problems] == [
+        "~~count~~ once in the source, not in the translation",
+        "~~zahl~~ not in the source, once in the translation",
     ]
     assert check_units("x", [unit]).problems == ()
 

@@ -39,6 +39,25 @@ def test_the_format_decides_what_is_a_placeholder() -> None:
     assert not faults("~a und ~b", "~a ~a")
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "lost"),
+    [
+        ("~~name~~ löschen?", "Delete ~name~~?", ["~~"]),
+        ("^^name^^ und ^x^", "^^name^^ and ^x", ["^"]),
+        ("Willkommen bei ||name||", "Welcome to ||name|", ["||"]),
+        ("::name:: fehlt", ":name:: is missing", ["::"]),
+        ("<<name>> fehlt", "<<name> is missing", [">>"]),
+        ("Datei [neu]", "New file", ["[", "]"]),
+        ("a = b | c", "a = b or c", ["|"]),
+        ("C++ und C#", "C++ and C#", []),
+        ("Nutzer*innen und Leser_innen, ~5 Tage, #1 & mehr", "Users and readers, about 5 days, No. 1 and more", []),
+        ("Halt!! Wirklich?? -- Ja...", "Stop! Really? – Yes…", []),
+    ],
+)
+def test_signs_that_are_lost_show_a_changed_placeholder(source: str, target: str, lost: list[str]) -> None:
+    assert faults(source, target) == [f"lacks {each} of the source" for each in lost]
+
+
 @pytest.mark.parametrize("target", ["", " ", ".", "…", "—"])
 def test_a_translation_without_words_is_empty(target: str) -> None:
     assert faults("Einträge", target) == ["is empty"]

@@ -63,6 +63,9 @@ UNSEEN = {
             "onClickSave",
         ),
         *(r"\ref{eq:1}", r"\cite[chap.~2]{lamport94}", r"\textbf", r"\includegraphics[width=3cm]{logo}", r"\emph"),
+        *("{$a->fullname}", "{$item.price|number_format:2}", "{$smarty.now}", "*|LIST:ADDRESS|*", "*|IF:FNAME|*"),
+        *("$$E = mc^2$$", r"$$\frac{a}{b}$$", "$$i$$", "###USERNAME###", "###admin.url###", "##lang.ticket.url##"),
+        *("##member_name##", "#SITE_URL#", "#EMAIL#", "@PACKAGE_NAME@", "@project.version@", "@@HOST@@", "@@app-id@@"),
         *("/etc/hosts", "~/.config", r"C:\Users\x", "&euro;", "&#x20AC;", r"\u20ac", "@{user}", "{@html}", "{#if}"),
     ],
 }
@@ -74,6 +77,8 @@ LANGUAGE = [
     "Er sagte: ja. Und/oder nein. R&D, AT&T & Co., C++ und C#",
     "S_peichern", "Be_arbeiten", "&Datei", "~Ansicht", "Alles _auswählen", "E-Mail und WLAN, iPhone und eBay",
     "Wirklich?! So... Ja; nein - doch – genau — gut.",
+    "Das kostet $$, nicht $$$; #1 und # 2 # von #Wien# oder #eins#zwei, ## Titel ##, ~~alt~~ *neu* | *so* |",
+    "Freitag @ Wien @ Graz, @anna@beispiel und ###",
     "(siehe oben) [Anmerkung] »Zitat« 'so' \"so\" {Aber das hier nicht}",
     "Das kostet 5 € oder $5 (ca. 12.000.000 Yen), um 12:30 Uhr am 1.2.2024.",
     "Ein Satz.Noch einer ohne Leerzeichen. Ende.",
@@ -143,9 +148,9 @@ def test_the_table_is_complete(kind: PlaceholderKind) -> None:
 
 
 def test_patterns_of_ones_own() -> None:
-    syntax = PlaceholderSyntax(patterns=("@@*@@", "<<*>>", "#*", "fest"))
-    text = "Ein @@name@@ und <<a-b>>, #tag; fest. @@ @@ <<x y>> ##"
-    assert [each.text for each in find(text, syntax=syntax)] == ["@@name@@", "<<a-b>>", "#tag", "fest"]
+    syntax = PlaceholderSyntax(patterns=("~~*~~", "<<*>>", "#*", "fest"))
+    text = "Ein ~~name~~ und <<a-b>>, #tag; fest. ~~ ~~ <<x y>> ##"
+    assert [each.text for each in find(text, syntax=syntax)] == ["~~name~~", "<<a-b>>", "#tag", "fest"]
     assert find("a*b", syntax=PlaceholderSyntax(patterns=(".",))) == []
 
 

@@ -131,6 +131,14 @@ def test_content_that_looks_wrong_gets_a_second_try(
     assert [each.kind for each in stays.cautions] == [ContentWarning]
 
 
+def test_a_placeholder_of_an_unknown_kind_gets_a_second_try(guard: GuardedSearch, engine: TransformerEngine) -> None:
+    source, first, good = "~~name~~ wurde gelöscht.", "~name~~ was deleted.", "~~name~~ was deleted."
+    found = translated(guard, engine, source, first, Script(engine, [first, good], []))
+    assert (found.text, found.cautions) == (good, ())
+    with pytest.warns(ContentWarning, match="lacks ~~ of the source"):
+        assert translated(guard, engine, source, first, Script(engine, [first], [])).cautions
+
+
 def test_content_that_looks_right_is_searched_once(guard: GuardedSearch, engine: TransformerEngine) -> None:
     script = Script(engine)
     for source, first in [

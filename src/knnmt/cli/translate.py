@@ -270,7 +270,7 @@ def translate(
             "--placeholder",
             metavar="PATTERN",
             help="Also keep placeholders of this form: literal text in which * stands for 1 to 100 characters other "
-            "than white space, such as @@*@@; can be repeated.",
+            "than white space, such as ~~*~~; can be repeated.",
             show_default=False,
         ),
     ] = None,

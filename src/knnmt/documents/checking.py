@@ -16,7 +16,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.documents.document import Document, State, Unit
 from knnmt.documents.elements import plain
 from knnmt.documents.form_checks import form_findings
-from knnmt.protection.content import MAX_SPELLED_OUT, more_signs
+from knnmt.protection.content import MAX_SPELLED_OUT, lost_signs, more_signs
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.protection.placeholder_syntax import PlaceholderSyntax
 from knnmt.protection.placeholders import Needs, find
@@ -116,7 +116,7 @@ def _problems(
     for kind, message in unequal:
         yield problem(kind, message)
     words = _words(unit.source), _words(target)
-    for sign in more_signs(*words) if not unequal else ():
+    for sign in (*more_signs(*words), *lost_signs(*words)) if not unequal else ():
         yield problem("placeholder", _unequal_times(sign, words[0].count(sign), words[1].count(sign)))
     for message in form_findings(*texts, language, syntax):
         yield problem("form", message)

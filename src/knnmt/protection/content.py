@@ -24,6 +24,10 @@ _STUTTER = re.compile(r"([^\W\d_]{2,20}?)\1{3}")  # a part of a word four times 
 _MAX_REPEATED = 20  # words of a phrase that is looked for
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _SIGNS = frozenset("{}[]|\\^_<>@")  # which no language needs in the place of a word
+# Signs that translators keep, whatever they stand for: in 21,118 messages that people translated, 5 had lost one.
+_KEPT_SIGNS = frozenset("{}[]|\\^<>@$=")
+_ROW_SIGNS = frozenset("{}[]|\\^<>@$=#~+*_:")  # of which translators keep several in a row; 2 had lost some
+_IN_A_ROW = re.compile("|".join(f"{re.escape(sign)}{{2,}}+" for sign in sorted(_ROW_SIGNS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +59,14 @@ def content_faults(
     faults: list[Fault] = []
     if has or not _SIGNS.isdisjoint(target):
         faults = invented(source, target, has, find(source, also, syntax))
+    halves = [mark for mark in unclosed(target) if mark not in unclosed(source)]
+    faults += [Fault(f"lacks {sign} of the source") for sign in lost_signs(source, target) if sign not in halves]
     sizes = len(source.encode()), len(target.encode())
     if sizes[0] >= MIN_BYTES and sizes[1] < sizes[0] * (SHORTEST if shortest is None else shortest):
         faults.append(Fault(f"is very short: {len(target)} characters for {len(source)}"))
     if (words := repetition(target)) and not repetition(source):
         faults.append(Fault(f"repeats {words[:40]!r}"))
-    faults += [
-        Fault(f"has a {mark} without its other half") for mark in unclosed(target) if mark not in unclosed(source)
-    ]
-    return faults
+    return [*faults, *(Fault(f"has a {mark} without its other half") for mark in halves)]
 
 
 def unclosed(text: str) -> list[str]:
@@ -111,6 +114,20 @@ def invented(source: str, target: str, has: Collection[Found], wanted: Collectio
 def more_signs(source: str, target: str) -> list[str]:
     """The signs of placeholders and tags that a translation has more often than its source."""
     return [sign for sign in sorted(_SIGNS.intersection(target)) if target.count(sign) > source.count(sign)]
+
+
+def lost_signs(source: str, target: str) -> list[str]:
+    """The signs of a source that its translation has less often: several in a row, or one of those that are kept.
+
+    They show that a placeholder was changed whose kind is not known, such as `~~name~~`.
+    """
+    if _ROW_SIGNS.isdisjoint(source):
+        return []
+    wanted, has = (Counter(_IN_A_ROW.findall(text)) for text in (source, target))
+    more = more_signs(source, target)
+    lost = [row for row in wanted - has if row[0] not in more]
+    single = _KEPT_SIGNS.intersection(source).difference(*lost)
+    return [*lost, *(sign for sign in sorted(single) if target.count(sign) < source.count(sign))]
 
 
 def _tags(text: str) -> Counter[str]:

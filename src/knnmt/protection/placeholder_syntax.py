@@ -53,7 +53,7 @@ def checked_patterns(patterns: Collection[str]) -> tuple[str, ...]:
         if each.startswith("*") or "**" in each or any(map(str.isspace, each)):
             raise SettingError(
                 "expected a pattern of a placeholder without white space that begins with a character of its own, "
-                f"such as @@*@@, got {each!r}"
+                f"such as ~~*~~, got {each!r}"
             )
     return tuple(dict.fromkeys(patterns))
 

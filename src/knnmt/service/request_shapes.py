@@ -120,7 +120,7 @@ class Decoded(OfTexts):
         default=[],
         max_length=MAX_PATTERNS,
         description="Patterns of your own placeholders: literal text in which `*` stands for 1 to 100 characters other "
-        "than white space, such as `@@*@@`.",
+        "than white space, such as `~~*~~`.",
     )
     retrieval: RetrievalAsked = Field(default_factory=RetrievalAsked, description="How the memory is searched.")
 

@@ -308,7 +308,7 @@ class Translator:
         tags: what counts as a tag if `protect` is on: "xml" everything that looks like one, "html" and "auto" known
             tags, "none" nothing
         placeholders: patterns of your own placeholders, which `protect` also keeps: literal text in which * stands for
-            1 to 100 characters other than white space, such as "@@*@@"
+            1 to 100 characters other than white space, such as "~~*~~"
         glossary: terms that translations must contain
         progress: is called with the number of newly finished texts, which may still wait for earlier ones
         statistics: count the searches of this call here instead of in the translator's statistics
