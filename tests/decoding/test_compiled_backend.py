@@ -17,6 +17,7 @@ from knnmt.config import DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.compiled import CompiledBackend
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search, search_each
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, InputError
@@ -154,12 +155,68 @@ def test_sentences_of_a_batch_have_stores_and_settings_of_their_own(
         assert (counted[0].first_rows, counted[0].first_searches) == (counted[1].first_rows, counted[1].first_searches)
 
 
+def test_a_sentence_that_is_done_gives_its_place_to_one_of_the_next_batch(
+    small: TransformerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are those of each batch alone, whatever is decoded beside it."""
+    config = replace(small.generation, beam=2, n_best=2, min_tokens=3, max_tokens=30)
+    sources = [[5 + number, *range(20, 20 + 3 * (number % 5)), 0] for number in range(14)]
+    batches = [sources[:4], sources[4:8], sources[8:9], sources[9:12], sources[12:]]
+    decoded: list[list[int]] = []
+    advance = CompiledBackend.advance
+
+    def watched(self: CompiledBackend, *given: Any) -> Any:
+        decoded.append(self.sentences.tolist())
+        return advance(self, *given)
+
+    expected = [compiled_search(small, batch, config) for batch in batches]
+    monkeypatch.setattr(CompiledBackend, "advance", watched)
+    assert list(search_each(small, [(batch, None) for batch in batches], config)) == expected
+    assert max(map(len, decoded)) == 4
+    assert any(min(numbers) < 4 <= max(numbers) for numbers in decoded)  # sentences of two batches, side by side
+
+
+def test_a_larger_batch_and_one_of_another_backend_wait(
+    tiny: TransformerEngine, stores: list[OpenStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    make = CompiledBackend.__init__
+
+    def watched(self: CompiledBackend, *given: Any) -> None:
+        make(self, *given)
+        sizes.append(self.size)
+
+    monkeypatch.setattr(CompiledBackend, "__init__", watched)
+    by_segment = Retrieval(stores[0], RetrievalConfig(4, 0.6, 20.0, segments=5))
+    whole = Retrieval(stores[1], RetrievalConfig(4, 0.6, 20.0))
+    config = replace(tiny.generation, beam=3, max_tokens=12)
+    settings: list[tuple[int, Retrieval | None]] = [(2, by_segment), (5, None), (3, by_segment), (1, whole), (5, None)]
+
+    def batches(statistics: Statistics) -> list[tuple[list[list[int]], BatchRetrieval | None]]:
+        return [
+            (SOURCES[:size], BatchRetrieval([retrieval] * size, statistics) if retrieval else None)
+            for size, retrieval in settings
+        ]
+
+    together, apart = Statistics(), Statistics()
+    found = list(search_each(tiny, batches(together), config))
+    assert sizes == [2, 5, 5]
+    assert found == [search(tiny, texts, config, retrieval) for texts, retrieval in batches(apart)]
+    assert (together.rows, together.first_rows, together.searches) == (apart.rows, apart.first_rows, apart.searches)
+
+
 def test_a_damaged_store_ends_a_search(tiny: TransformerEngine, stores: list[OpenStore]) -> None:
-    batch = BatchRetrieval([Retrieval(stores[0], RetrievalConfig(4, 0.6, 20.0, segments=5))] * len(SOURCES))
+    """The error names the store, also if others are used beside it and before it."""
     few = copy(tiny)
     few.vocabulary_size = 30  # of which some of the entries' tokens are none
-    with pytest.raises(DatastoreDamagedError, match="is not one of the model's 30"):
-        compiled_search(few, SOURCES, replace(tiny.generation, max_tokens=9), batch)
+    config = replace(tiny.generation, max_tokens=9)
+    for store in stores:
+        retrieval = Retrieval(store, RetrievalConfig(4, 0.6, 20.0, segments=5))
+        damaged = BatchRetrieval([None, *[retrieval] * (len(SOURCES) - 1)])
+        for others in (SOURCES, SOURCES[:2]):  # decoded together with this batch, or before it
+            found = search_each(few, [(others, None), (SOURCES, damaged)], config)
+            with pytest.raises(DatastoreDamagedError, match=f"{store.datastore.path}: .* is not one of the model's 30"):
+                list(found)
 
 
 @pytest.mark.parametrize(

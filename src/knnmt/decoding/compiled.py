@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
@@ -24,10 +26,13 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
 from knnmt.native import library
 from knnmt.native.structures import address, made
+from knnmt.retrieval.own_mixtures import OwnMixtures
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _STEPS = 16  # of a call
+_SLOTS = 96  # of a sentence, at first
 _ROOM = 64  # tokens of a hypothesis, at first
+_WAITS = -1  # the place of a sentence that has none yet
 _STAGES = ("decoder", "output", "retrieval", "beam")
 
 
@@ -38,8 +43,22 @@ def why_not_compiled(engine: Engine[Any], retrieval: BatchRetrieval | None) -> s
     return None if retrieval is None else retrieval.why_not_compiled()
 
 
+class _Batch(NamedTuple):
+    """What the steps of a batch's sentences read.
+
+    cross: each layer's keys and values of the sources; layers: their addresses
+    """
+
+    cross: list[Tensor]
+    layers: NDArray[np.uintp]
+    mixtures: OwnMixtures | None
+
+
 class CompiledBackend:
-    """See `knnmt.decoding.backend.Backend`."""
+    """See `knnmt.decoding.backend.Backend`. It decodes at most as many sentences at a time as its first batch has.
+
+    Sentences of batches that are added later wait until others are done, and take their places in memory.
+    """
 
     def __init__(
         self,
@@ -50,43 +69,64 @@ class CompiledBackend:
     ) -> None:
         assert isinstance(engine, TransformerEngine)  # noqa: S101 - `why_not_compiled` has checked this and the next
         assert engine.compiled is not None  # noqa: S101
+        self._engine = engine
         self._decoder, self._output = engine.compiled
-        self._beam = config.beam
-        self.context = nullcontext()
-        self.sentences = np.arange(len(sources))
         self._rules, self._kept = _rules(engine, config)
-        encoded = engine.encode(sources)
-        self._mixtures = None if retrieval is None else retrieval.mixtures(sources, engine.vocabulary_size)
-        # Rows of the memory below belong to sentences, also after some of them have left.
-        self._state = engine.start(encoded)
-        self._visible = np.zeros((len(sources), self._beam, 0), np.float32)
-        self._places = np.arange(len(sources))
-        self._scores = np.zeros((len(sources), self._beam), np.float32)
-        self._tokens = np.zeros((len(sources), self._beam, _ROOM), np.int64)
-        self._running = made("Running", len(sources))
-        self._cross = np.array([each.data_ptr() for each in self._state.cross], np.uintp)
-        self._running["state"]["width"] = 1
-        self._running["state"]["cross"] = address(self._cross)
-        self._running["state"]["cross_offset"] = self._places * self._state.cross[0].stride(0)
-        self._running["state"]["source"] = encoded.lengths
-        if self._mixtures is not None:
-            self._running["mixing"], self._running["own"] = self._mixtures.addresses
         self._search = made("Search")
-        self._make_slots(self._state.slots.shape[2])
+        self.context = nullcontext()
+        self.size = len(sources)
+        # All sentences that are not done, those that wait behind the others.
+        self._running = made("Running", 0)
+        self._numbers, self._batch, self._places = (np.zeros(0, np.int64) for _ in range(3))
+        self._batches: dict[int, _Batch] = {}
+        self._added = 0
+        # Memory of those that are decoded, each at its place.
+        self._slots = torch.empty((self._decoder.layers, self.size, 0, 2 * engine.dim))
+        self._visible = np.zeros((self.size, config.beam, 0), np.float32)
+        self._tokens = np.zeros((self.size, config.beam, 0), np.int64)
+        self._scores = np.zeros((self.size, config.beam), np.float32)
+        self._make_slots(_SLOTS)
         self._make_room(_ROOM)
+        self.add(sources, retrieval)
+
+    def add(self, sources: Sequence[Sequence[int]], retrieval: BatchRetrieval | None) -> range:
+        """Decode another batch, too. Returns the numbers of its sentences, which follow those of the batch before."""
+        encoded = self._engine.encode(sources)
+        cross = self._engine.start(encoded).cross
+        mixtures = None if retrieval is None else retrieval.mixtures(sources, self._engine.vocabulary_size)
+        batch = _Batch(cross, np.array([each.data_ptr() for each in cross], np.uintp), mixtures)
+        new, places = made("Running", len(sources)), np.arange(len(sources))
+        new["state"]["width"] = 1
+        new["state"]["cross"] = address(batch.layers)
+        new["state"]["cross_offset"] = places * cross[0].stride(0)
+        new["state"]["source"] = encoded.lengths
+        if mixtures is not None:
+            new["mixing"], new["own"] = mixtures.addresses
+        self._batches[self._added] = batch
+        self._running = np.concatenate([self._running, new])
+        self._numbers = np.concatenate([self._numbers, self._added + places])
+        self._batch = np.concatenate([self._batch, np.full(len(sources), self._added)])
+        self._places = np.concatenate([self._places, np.full(len(sources), _WAITS)])
+        self._added += len(sources)
+        self._begin()
+        return range(self._added - len(sources), self._added)
+
+    @property
+    def sentences(self) -> Numbers:
+        return self._numbers[: self.size]
 
     @property
     def leaders(self) -> Scores:
-        leaders: Scores = self._scores[self._places, 0].astype(np.float64)
+        leaders: Scores = self._scores[self._places[: self.size], 0].astype(np.float64)
         return leaders
 
     @property
     def lengths(self) -> Numbers:
-        lengths: Numbers = self._running["state"]["length"]
+        lengths: Numbers = self._running["state"]["length"][: self.size]
         return lengths
 
     def advance(self, least: Scores, one_step: bool) -> list[tuple[int, Hypothesis]]:
-        running, search = self._running, self._search
+        running, search = self._running[: self.size], self._search
         running["least"] = least
         search["sentences"], search["steps"], search["running"] = (
             len(running),
@@ -96,10 +136,9 @@ class CompiledBackend:
         native = library()
         assert native is not None  # noqa: S101 - since the engine is compiled
         places = (self._decoder.address, self._output.address, address(self._rules), address(search))
-        steps = native.knnmt_beam(*places, torch.get_num_threads())
-        self._tell(steps)
+        self._report(native.knnmt_beam(*places, torch.get_num_threads()))
         if search["lacks_slots"][0]:
-            self._make_slots(2 * self._state.slots.shape[2])
+            self._make_slots(2 * self._slots.shape[2])
         if search["lacks_room"][0]:
             self._make_room(2 * self._tokens.shape[2])
         ended = self._ended[: int(search["endings"][0])]
@@ -112,54 +151,76 @@ class CompiledBackend:
         ]
 
     def keep(self, places: Sequence[int]) -> None:
-        self.sentences = self.sentences[places]
-        self._running, self._places = self._running[places], self._places[places]
+        stays = np.arange(len(self._running)) >= self.size
+        stays[places] = True
+        for number in np.unique(self._batch[~stays]).tolist():
+            mixtures = self._batches[number].mixtures
+            if mixtures is not None:
+                mixtures.count(self._running["searches"][~stays & (self._batch == number)])
+            if number not in self._batch[stays]:
+                del self._batches[number]
+        self._running, self._numbers = self._running[stays], self._numbers[stays]
+        self._batch, self._places = self._batch[stays], self._places[stays]
+        self._begin()
 
     def leading(self) -> Leading:
-        tokens = self._tokens[self._places, 0]
+        tokens = self._tokens[self._places[: self.size], 0]
         numbered = zip(self.sentences.tolist(), tokens, self.lengths.tolist(), strict=True)
         return {number: mine[:length].tolist() for number, mine, length in numbered}
 
-    def _tell(self, steps: int) -> None:
-        """Report a call: errors, the time of its stages, and its searches."""
+    def _report(self, steps: int) -> None:
+        """Report a call: errors, and the time of its stages."""
         search = self._search
         if steps == -1:
             raise self._decoder.refusal()
-        if self._mixtures is not None:
-            if steps == -2:
-                raise self._mixtures.damage()
-            first, others = int(search["first_searches"][0]), int(search["searches"][0])
-            self._mixtures.count(first, others)
-            search["first_searches"] = search["searches"] = 0
+        if steps == -2:
+            sentence = int(search["refused"][0])
+            first = int(self._batch[sentence])
+            mixtures = self._batches[first].mixtures
+            assert mixtures is not None  # noqa: S101 - only mixtures are refused
+            raise mixtures.damage(int(self._numbers[sentence]) - first)
         for stage, seconds in zip(_STAGES, search["seconds"][0].tolist(), strict=True):
             if seconds:
                 timing.spent(stage, seconds, steps)
         search["seconds"] = 0
 
+    def _begin(self) -> None:
+        """Give the free places to sentences that wait."""
+        places = self._places[: self.size]
+        begins = places == _WAITS
+        free = np.setdiff1d(np.arange(self.size), places)[: np.count_nonzero(begins)]
+        places[begins] = free
+        self._scores[free], self._visible[free] = 0, -math.inf
+        self._set_addresses()
+
     def _make_slots(self, capacity: int) -> None:
         """Make memory for so many slots of each sentence."""
-        state, sentences = self._state, len(self._state.sources)
-        visible = np.full((sentences, self._beam, capacity), -math.inf, np.float32)
-        slots = state.slots.new_empty((*state.slots.shape[:2], capacity, *state.slots.shape[3:]))
         before = self._visible.shape[2]
-        slots[:, :, :before], visible[:, :, :before] = state.slots[:, :, :before], self._visible
-        state.slots, self._visible = slots, visible
-        at = self._running["state"]
-        at["slots"] = slots.data_ptr() + self._places * (4 * slots.stride(1))
-        at["visible"] = visible.ctypes.data + self._places * visible.strides[0]
+        visible = np.full((*self._visible.shape[:2], capacity), -math.inf, np.float32)
+        slots = self._slots.new_empty((*self._slots.shape[:2], capacity, self._slots.shape[3]))
+        slots[:, :, :before], visible[:, :, :before] = self._slots, self._visible
+        self._slots, self._visible = slots, visible
         self._search["capacity"], self._search["layer_stride"] = capacity, slots.stride(0)
+        self._set_addresses()
 
     def _make_room(self, room: int) -> None:
         """Make memory for hypotheses of so many tokens."""
         tokens = np.zeros((*self._tokens.shape[:2], room), np.int64)
         tokens[:, :, : self._tokens.shape[2]] = self._tokens
         self._tokens, self._search["room"] = tokens, room
-        self._running["tokens"] = tokens.ctypes.data + self._places * tokens.strides[0]
-        self._running["scores"] = self._scores.ctypes.data + self._places * self._scores.strides[0]
-        self._ended = made("Ended", len(tokens) * self._beam)
+        self._ended = made("Ended", self._scores.size)
         self._ends = np.zeros((len(self._ended), room), np.int64)
         self._ended["tokens"] = self._ends.ctypes.data + np.arange(len(self._ended)) * self._ends.strides[0]
         self._search["ended"] = address(self._ended)
+        self._set_addresses()
+
+    def _set_addresses(self) -> None:
+        """Say where the memory of each sentence is."""
+        running, places = self._running[: self.size], self._places[: self.size]
+        running["state"]["slots"] = self._slots.data_ptr() + places * (4 * self._slots.stride(1))
+        running["state"]["visible"] = self._visible.ctypes.data + places * self._visible.strides[0]
+        running["tokens"] = self._tokens.ctypes.data + places * self._tokens.strides[0]
+        running["scores"] = self._scores.ctypes.data + places * self._scores.strides[0]
 
 
 def _rules(engine: TransformerEngine, config: DecodingConfig) -> tuple[np.ndarray[Any, Any], object]:

@@ -61,7 +61,8 @@ def constrained_search(
     longest = replace(config, max_tokens=max(each.max_tokens for each in configs))
     with torch.inference_mode():
         choose = _WithRequirements(engine, sources, required, configs)
-        decode(ReferenceBackend(engine, sources, longest, retrieval, choose), results)
+        for _ in decode(ReferenceBackend(engine, sources, longest, retrieval, choose), results):
+            pass
     return [results.best(number) for number in range(len(sources))]
 
 
@@ -85,7 +86,7 @@ class _WithRequirements:
             for one, config, source in zip(required, configs, sources, strict=True)
         ]
         self._width = max(each.width for each in self._sentences)
-        self._only = torch.from_numpy(np.stack([one.only for one in required])).to(engine.device)
+        self._only = [torch.from_numpy(np.flatnonzero(one.only)).to(engine.device) for one in required]
         self._joins = torch.from_numpy(required[0].words.joins).to(engine.device)
 
     def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
@@ -110,7 +111,8 @@ class _WithRequirements:
 
     def keep(self, places: Sequence[int]) -> None:
         """The new sentence i is the old places[i]."""
-        self._sentences, self._only = [self._sentences[place] for place in places], self._only[places]
+        self._sentences = [self._sentences[place] for place in places]
+        self._only = [self._only[place] for place in places]
 
     def _of_ended(self, ended: Sequence[tuple[int, int, int, float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         numbers = torch.tensor([each[:3] for each in ended], dtype=torch.long, device=self._device).view(-1, 3)
@@ -201,12 +203,17 @@ class _Rows:
 
 
 def _restrict(
-    log_probabilities: Tensor, scores: Tensor, sentences: Sequence[_Rows], only: Tensor, joins: Tensor, end: int
+    log_probabilities: Tensor,
+    scores: Tensor,
+    sentences: Sequence[_Rows],
+    only: Sequence[Tensor],
+    joins: Tensor,
+    end: int,
 ) -> list[list[tuple[float, int, int]]]:
     """Make forbidden tokens impossible, in place; return what starts or continues a requirement: score, row, token.
 
-    log_probabilities (sentences, width, vocabulary); scores (sentences, width); only (sentences, vocabulary), tokens
-    that may occur nowhere else; joins (vocabulary,)
+    log_probabilities (sentences, width, vocabulary); scores (sentences, width); only: tokens of each sentence that
+    may occur nowhere else; joins (vocabulary,)
     """
     places = [
         (i, row, token)
@@ -216,7 +223,8 @@ def _restrict(
     ]
     at = torch.tensor(places, dtype=torch.long, device=scores.device).view(-1, 3).unbind(1)
     values = log_probabilities[at]
-    log_probabilities.masked_fill_(only[:, None], NEVER)
+    for rows, tokens in zip(log_probabilities, only, strict=True):
+        rows.index_fill_(-1, tokens, NEVER)
     every = [(i, row, each.required, p) for i, each in enumerate(sentences) for row, p in enumerate(each.progress)]
     for mask, asked in (
         (joins, [(i, row) for i, row, required, p in every if required.must_not_join(p)]),

@@ -71,12 +71,21 @@ class Results:
     """
 
     def __init__(self, configs: Sequence[DecodingConfig], wanted: int | None = None) -> None:
-        self._finished = [Finished(config, wanted or config.beam) for config in configs]
-        self._n_best = [config.n_best for config in configs]
-        self._max_tokens = np.array([config.max_tokens for config in configs])
-        self._penalties = np.array([config.length_penalty for config in configs])
-        self._hoped = np.array([hoped_length(config) for config in configs])
-        self.least = np.full(len(configs), NEVER)
+        self._wanted = wanted
+        self._finished: list[Finished] = []
+        self._n_best: list[int] = []
+        self._max_tokens, self._hoped = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._penalties, self.least = np.zeros(0), np.zeros(0)
+        self.extend(configs)
+
+    def extend(self, configs: Sequence[DecodingConfig]) -> None:
+        """Further sentences join the search, with numbers that follow those of the others."""
+        self._finished += [Finished(config, self._wanted or config.beam) for config in configs]
+        self._n_best += [config.n_best for config in configs]
+        self._max_tokens = np.append(self._max_tokens, [config.max_tokens for config in configs])
+        self._hoped = np.append(self._hoped, [hoped_length(config) for config in configs])
+        self._penalties = np.append(self._penalties, [config.length_penalty for config in configs])
+        self.least = np.append(self.least, np.full(len(configs), NEVER))
 
     def add(self, sentence: int, ended: Hypothesis) -> None:
         """ended: with the sum of its log-probabilities as score"""
@@ -93,7 +102,7 @@ class Results:
 
         leaders: the best score of the running hypotheses of each; lengths: of these
         """
-        hoped = np.where(self._hoped[sentences] > 0, self._hoped[sentences], lengths)
+        hoped = np.where(self._hoped[sentences] > 0, self._hoped[sentences], np.maximum(lengths, 1))
         reachable = leaders / hoped ** self._penalties[sentences]
         impossible = leaders == NEVER  # and so is whatever follows
         too_long = lengths >= self._max_tokens[sentences]

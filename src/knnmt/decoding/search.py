@@ -13,6 +13,7 @@ possible. A sentence that is impossible from the start has no hypothesis.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -71,29 +72,39 @@ def search(
     begun: is called once if steps are recorded on a GPU, when it has work to do
     make: makes the backend; that of `backend_for` without it
     """
-    if config.beam == 1:
-        config = replace(config, early_stopping=True)
     make = make or backend_for(engine, config, retrieval).make
+    make = partial(GraphBackend, begun=begun) if make is GraphBackend else make
+    config = _stopping(config)
     results = Results([config] * len(sources))
     with torch.inference_mode():
-        make = partial(GraphBackend, begun=begun) if make is GraphBackend else make
-        decode(make(engine, sources, config, retrieval), results, found, growing)
+        backend = make(engine, sources, config, retrieval)
+        for done in decode(backend, results, one_step=growing is not None):
+            for number in done:
+                found(number, results.best(number))
+            if growing is not None and len(backend.sentences):
+                growing(backend.leading)
     return [results.best(number) for number in range(len(sources))]
 
 
-def decode(backend: Backend, results: Results, found: Found = unheard, growing: Growing | None = None) -> None:
-    """Make steps until all sentences are done."""
+def decode(backend: Backend, results: Results, one_step: bool = False) -> Iterator[list[int]]:
+    """Make steps until all sentences are done. Each call of the backend yields the numbers of those that it finished.
+
+    one_step: a call makes one step, because somebody looks at each of them
+    """
     with backend.context:
         while len(backend.sentences):
-            for number, hypothesis in backend.advance(results.least[backend.sentences], growing is not None):
+            for number, hypothesis in backend.advance(results.least[backend.sentences], one_step):
                 results.add(number, hypothesis)
             closed = results.closed(backend.sentences, backend.leaders, backend.lengths)
-            if closed.any():
-                for number in backend.sentences[closed].tolist():
-                    found(number, results.best(number))
+            done: list[int] = backend.sentences[closed].tolist()
+            if done:
                 backend.keep(np.flatnonzero(~closed).tolist())
-            if growing is not None and len(backend.sentences):
-                growing(backend.leading)
+            yield done
+
+
+def _stopping(config: DecodingConfig) -> DecodingConfig:
+    """Greedy search stops at the first hypothesis that ends."""
+    return replace(config, early_stopping=True) if config.beam == 1 else config
 
 
 def search_each(
@@ -101,12 +112,83 @@ def search_each(
     batches: Iterable[tuple[Sequence[Sequence[int]], BatchRetrieval | None]],
     config: DecodingConfig,
 ) -> Iterator[list[list[Hypothesis]]]:
-    """The same for one batch after another. While a GPU decodes a batch, the segments of the next are chosen."""
+    """The hypotheses of one batch after another, as `search` finds them.
+
+    In compiled code, a sentence that is done gives its place to one of the next batch. While a GPU decodes a batch, the
+    segments of the next are chosen.
+    """
+    if engine.device.type == "cuda":
+        yield from _choosing_ahead(engine, batches, config)
+        return
+    pool: _Pool | None = None
+    for sources, retrieval in batches:
+        compiled = backend_for(engine, config, retrieval).make is CompiledBackend
+        if pool is not None and not (compiled and len(sources) <= pool.size):
+            yield from pool.decode()
+            pool = None
+        if not compiled:
+            yield search(engine, sources, config, retrieval)
+        elif pool is None:
+            pool = _Pool(engine, sources, config, retrieval)
+        else:
+            yield from pool.decode(until_a_place_is_free=True)
+            pool.add(sources, retrieval)
+    if pool is not None:
+        yield from pool.decode()
+
+
+class _Pool:
+    """Batches that one compiled backend decodes, none larger than the first.
+
+    size: how many sentences are decoded at a time
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Any],
+        sources: Sequence[Sequence[int]],
+        config: DecodingConfig,
+        retrieval: BatchRetrieval | None,
+    ) -> None:
+        self.size, self._config = len(sources), _stopping(config)
+        with torch.inference_mode():
+            self._backend = CompiledBackend(engine, sources, self._config, retrieval)
+        self._results = Results([self._config] * len(sources))
+        self._open = set(range(len(sources)))
+        self._batches = deque([range(len(sources))])
+
+    def add(self, sources: Sequence[Sequence[int]], retrieval: BatchRetrieval | None) -> None:
+        """Begin a batch."""
+        with torch.inference_mode():
+            numbers = self._backend.add(sources, retrieval)
+        self._results.extend([self._config] * len(sources))
+        self._open.update(numbers)
+        self._batches.append(numbers)
+
+    def decode(self, until_a_place_is_free: bool = False) -> list[list[list[Hypothesis]]]:
+        """Make steps. Returns the results of batches that are done, up to the first that is not."""
+        with torch.inference_mode():
+            for done in decode(self._backend, self._results):
+                self._open.difference_update(done)
+                if until_a_place_is_free and len(self._backend.sentences) < self.size:
+                    break
+        found = []
+        while self._batches and self._open.isdisjoint(self._batches[0]):
+            found.append([self._results.best(number) for number in self._batches.popleft()])
+        return found
+
+
+def _choosing_ahead(
+    engine: Engine[Any],
+    batches: Iterable[tuple[Sequence[Sequence[int]], BatchRetrieval | None]],
+    config: DecodingConfig,
+) -> Iterator[list[list[Hypothesis]]]:
+    """Search one batch after another. While one is decoded, the segments of the next are chosen."""
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
         earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
         for sources, retrieval in batches:
             chosen = None
-            if engine.device.type == "cuda" and retrieval is not None and retrieval.chooses:
+            if retrieval is not None and retrieval.chooses:
                 chosen = _SegmentsAhead(beside, partial(retrieval.choose, sources))
             if earlier is not None:
                 yield earlier(unnoticed if chosen is None else chosen.begin)

@@ -27,7 +27,10 @@ MAX_TOGETHER = 16  # new tokens per row: for more, PyTorch's products are as fas
 
 
 class CompiledDecoder:
-    """The decoder's layers. This object keeps their tensors alive."""
+    """The decoder's layers. This object keeps their tensors alive.
+
+    layers: how many there are
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class CompiledDecoder:
         last_norm: Norm | None,
     ) -> None:
         self._native = native
-        self._dim = shape.dim
+        self._dim, self.layers = shape.dim, len(layers)
         self._kept = (embedding, layers, last_norm)
         norms = [
             (each.self_residual.norm, each.cross_residual.norm, each.feed_forward_residual.norm) for each in layers

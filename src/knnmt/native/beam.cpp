@@ -106,16 +106,19 @@ struct Steps {
     bool mix() {
         offsets.assign(inputs.size(), 0.0f);
         std::vector<OwnRows> mixed;
+        std::vector<int32_t> numbers;
         for (int32_t i = 0; i < search.sentences; ++i) {
             Running& each = search.running[i];
             if (!each.mixing || forced(each) >= 0) continue;
-            const bool first = each.state.length == (rules.forced_first >= 0);
-            (first ? search.first_searches : search.searches) += each.state.width;
+            each.searches += each.state.width;
             const int64_t row = first_rows[static_cast<size_t>(i)];
             mixed.push_back({each.mixing, each.own, each.state.width, &representations[static_cast<size_t>(row * dim)], &each.sum, &each.steps,
                              &log_probabilities[static_cast<size_t>(row * vocabulary)], &offsets[static_cast<size_t>(row)]});
+            numbers.push_back(i);
         }
-        return mixed.empty() || mix_own(mixed, vocabulary, threads);
+        const int64_t refused = mixed.empty() ? -1 : mix_own(mixed, vocabulary, threads);
+        if (refused >= 0) search.refused = numbers[static_cast<size_t>(refused)];
+        return refused < 0;
     }
 
     // Whether a hypothesis ends in the first tokens of a sequence.

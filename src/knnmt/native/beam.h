@@ -18,6 +18,7 @@ struct Running {
     const OwnMixing* mixing;  // how it is mixed with its own entries, or null for the model alone
     const OwnEntries* own;
     float sum, steps;         // as knnmt_mix has them
+    int64_t searches;         // written: rows that were mixed, in all steps
     int32_t closed;           // written: whether nothing better can come
 };
 
@@ -54,8 +55,7 @@ struct Search {
     Ended* ended;                    // (sentences * beam,)
     int32_t endings;                 // written: how many have ended
     int32_t lacks_slots, lacks_room; // written: what no further step can be made without
-    int64_t first_searches;          // written, like the next: rows that were mixed, in the first step of their sentences
-    int64_t searches;                // and in others
+    int32_t refused;                 // written: the sentence that knnmt_mix has refused
     double seconds[4];               // written: that decoder, vocabulary, mixture and choice took
 };
 

@@ -254,11 +254,11 @@ bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t
     for (int64_t number = 0, row = 0; number < count; ++number, row += width)
         rows.push_back({mixing, sentences + number, width, queries + row * sentences->dimensions, sums + number, steps + number,
                         scores + row * stride, offsets + row});
-    return mix_own(rows, stride, threads);
+    return mix_own(rows, stride, threads) < 0;
 }
 }
 
-bool mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t threads) {
+int64_t mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t threads) {
     int64_t found = 0;
     for (const OwnRows& each : sentences) found += static_cast<int64_t>(each.width) * each.mixing->k;
     std::vector<float> distances_sq(static_cast<size_t>(found));
@@ -273,7 +273,7 @@ bool mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t thre
         first += static_cast<int64_t>(each.width) * each.mixing->k;
     }
     search(team, pieces);
-    std::atomic<bool> sound{true};
+    std::atomic<int64_t> refused{-1};
     team.each(static_cast<int64_t>(sentences.size()), [&](int64_t i) {
         const OwnRows& each = sentences[static_cast<size_t>(i)];
         const OwnEntries& own = *each.own;
@@ -281,7 +281,7 @@ bool mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t thre
         if (!knnmt_mix(&each.mixing->mixture, 1, each.width, each.mixing->k, own.count, each.mixing->vocabulary, stride,
                        distances_sq.data() + at, places.data() + at, own.values, own.counts, own.said, each.sum, each.steps, each.scores,
                        each.offsets))
-            sound = false;
+            refused = i;
     });
-    return sound;
+    return refused;
 }

@@ -49,5 +49,5 @@ struct OwnRows {
     float *sum, *steps, *scores, *offsets;
 };
 
-// Each row of scores begins `stride` numbers after the one before. False if knnmt_mix refuses a sentence.
-bool mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t threads);
+// Each row of scores begins `stride` numbers after the one before. Returns the place of a sentence that knnmt_mix refuses, or -1.
+int64_t mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t threads);

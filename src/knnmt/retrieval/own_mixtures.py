@@ -66,12 +66,15 @@ class OwnMixtures:
             self._kept += [network, mixing, own]
         self.addresses: tuple[npt.NDArray[np.uintp], npt.NDArray[np.uintp]] = settings, entries
 
-    def count(self, first: int, others: int) -> None:
-        """Count searches of the first step of sentences, and of others."""
+    def count(self, searches: npt.NDArray[np.int64]) -> None:
+        """Count the searches of sentences that are done. The first of each is of a single row."""
+        first = int(np.count_nonzero(searches))
         if first:
             self._statistics.count(first, first, 0, first=True)
+        others = int(searches.sum()) - first
         self._statistics.count(others, others, 0, first=False)
 
-    def damage(self) -> DatastoreDamagedError:
-        """The error if compiled code met impossible values."""
-        return damage(self._groups[0].store, self._vocabulary)
+    def damage(self, sentence: int) -> DatastoreDamagedError:
+        """The error if compiled code met impossible values in the entries of a sentence."""
+        store = next(group.store for group in self._groups if sentence in group.sentences)
+        return damage(store, self._vocabulary)
