@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from knnmt import DecodingConfig, Translation, Translator
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.search import search
+from knnmt.decoding.search import search_each
 from knnmt.errors import (
     CutTranslationWarning,
     InputError,
@@ -153,11 +153,12 @@ def test_a_translation_comes_as_soon_as_those_before_it_are_done(
 ) -> None:
     batches: list[int] = []
 
-    def counted(engine: Any, sources: list[Any], *rest: Any, **named: Any) -> object:
-        batches.append(len(sources))
-        return search(engine, sources, *rest, **named)
+    def counted(engine: Any, asked: Iterable[Any], config: Any) -> Iterator[Any]:
+        for found in search_each(engine, asked, config):
+            batches.append(len(found))
+            yield found
 
-    monkeypatch.setattr("knnmt.decoding.search.search", counted)
+    monkeypatch.setattr("knnmt.translator.stages.search_each", counted)
     long, short = german_sentences(1)[0], "Ja."
     texts = ["", short, long, "", short, long, long, short, " "]
     done: list[int] = []
