@@ -88,7 +88,8 @@ class BatchingConfig:
 class OpenStores:
     """How many stores stay open for later calls. Beyond that, the least recently used ones are closed.
 
-    Stores that the current texts use are never closed.
+    The stores of all models and languages of a translator count together. Stores that the current texts use are never
+    closed.
 
     count: the largest number of stores
     size: the largest sum of their files in bytes, None for half of the machine's memory

@@ -51,8 +51,10 @@ def said(translator: Translator, store: Path, text: str = TEXT) -> str:
     return translator.translate(text, datastore=store, beam=1, max_tokens=8, **FIXED).text
 
 
-def opened(translator: Translator) -> list[str]:
-    return [path.name for path in translator.memories._open]
+def opened(*translators: Translator) -> list[str]:
+    """The open stores, the last used one at the end."""
+    stores = [store for each in translators for store in each.memories.open_stores()]
+    return [path.name for path, _ in sorted(stores, key=lambda store: store[1].used)]
 
 
 def mapped() -> set[str]:
@@ -102,6 +104,18 @@ def test_their_size_counts_too(stores: list[Path], tiny_checkpoint: Path) -> Non
     for store in stores[:2]:
         said(translator, store)
     assert opened(translator) == ["store1"]
+
+
+def test_the_stores_of_all_models_count_together(stores: list[Path], tiny_checkpoint: Path) -> None:
+    size = sum(stored.bytes for stored in Datastore.open(stores[0]).manifest.files())
+    for limits in ((2, None), (5, 2 * size)):
+        first = few(tiny_checkpoint, *limits)
+        models = [first, first.with_model(str(tiny_checkpoint)), first.for_languages(None, None)]
+        for number, store in enumerate(stores[:6]):
+            said(models[number % 3], store)
+        assert opened(*models) == ["store4", "store5"]
+        said(models[0], stores[0])
+        assert opened(*models) == ["store5", "store0"]
 
 
 def test_a_store_that_is_still_used_is_closed_in_safety(stores: list[Path], tiny_checkpoint: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from knnmt import Request, SegmentPair, Translator, build
+from knnmt import Datastore, OpenStores, Request, SegmentPair, Translator, build
 from knnmt.errors import LanguagesRequiredError, SettingError
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.translator import memories
 
 PAIRS = [
     SegmentPair("Die Anzeige blinkt rot.", "The beacon flashes crimson.", "test"),
@@ -67,6 +70,25 @@ def test_a_store_chooses_the_model(translator: Translator, stores: dict[str, Pat
         assert both.translate(requests) == list(expected.values())
         assert both.translate(texts["de-en"]) == expected["de-en"]
         assert both.translate("Save the file.", datastore=None).text == "Speichern Sie die Datei."
+
+
+def test_the_stores_of_both_directions_that_texts_need_are_opened_once(
+    stores: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def noting(store: Datastore, *options: Any) -> OpenStore:
+        opened.append(store.path)
+        return OpenStore(store, *options)
+
+    monkeypatch.setattr(memories, "OpenStore", noting)
+    requests = [Request(PAIRS[0].source, stores["de-en"]), Request(PAIRS[0].target, stores["en-de"])]
+    with Translator(device="cpu", open_stores=OpenStores(1)) as both:
+        for _ in range(2):
+            assert both.translate(requests, beam=1)[1].text == PAIRS[0].source
+        assert opened == list(stores.values())
+        both.translate(requests[0], beam=1)
+        assert [both.for_store(each).memories.holds(each) for each in stores.values()] == [True, False]
 
 
 @pytest.mark.filterwarnings("ignore::knnmt.errors.NoTranslationWarning")

@@ -115,10 +115,13 @@ class Asking:
         """Requests with the retrieval of each. Equal ones are looked up once."""
         own = [self.memory if each.datastore is NOT_GIVEN else each.datastore for each in requests]
         of_languages = {each.languages: _found(memories, each.languages) for each in requests}
+        stores: dict[AskedLanguages, set[Store]] = {each: set() for each in of_languages}
+        for request, store in zip(requests, own, strict=True):
+            if store is not None and not isinstance(store, TextMemory):
+                stores[request.languages].add(store)
         for languages, found in of_languages.items():
             if isinstance(found, Memories):
-                mine = {store for each, store in zip(requests, own, strict=True) if each.languages == languages}
-                found.refresh({each for each in mine if each is not None and not isinstance(each, TextMemory)})
+                found.refresh(stores[languages], set().union(*stores.values()))
         known: dict[object, TextMemory | KnnmtError | None] = {}
         for request, memory in zip(requests, own, strict=True):
             asked = request.languages, memory, request.settings

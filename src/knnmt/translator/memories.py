@@ -6,9 +6,12 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
+from operator import itemgetter
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any, Unpack
+from weakref import WeakSet
 
 from knnmt.config import OpenStores, RetrievalConfig, check
 from knnmt.corpus.glossary import Glossary
@@ -145,6 +148,7 @@ class Memory:
     gate_changed: when it was written
     judged: whether a warning about slow search was given
     combiners: the trained ones that calls used, by method, with the times when they were written
+    used: when it was used last, as a number of `Bounds`
     """
 
     opened: OpenStore
@@ -157,6 +161,7 @@ class Memory:
     gate_changed: int = 0
     judged: bool = False
     combiners: dict[str, tuple[int, TrainedCombiner]] = field(default_factory=dict)
+    used: int = 0
 
     @property
     def calibration(self) -> Calibration:
@@ -192,18 +197,66 @@ class Memory:
         return resolve(settings, own)
 
 
-class Memories:
-    """The open stores of one model, by path, the last used one at the end. Threads may share them.
+class Bounds:
+    """How many stores may be open in several `Memories` together. Threads may share it."""
 
-    A store that is closed lives on with the batches that use it; its memory is freed after the last of them.
-    """
-
-    def __init__(self, engine: Engine[State], exact: bool = False, limits: OpenStores | None = None) -> None:
-        self._engine: Engine[Any] = engine
-        self._exact = exact
+    def __init__(self, limits: OpenStores | None = None) -> None:
         limits = limits or OpenStores()
         self._most = limits.count
         self._most_bytes = memory_of_machine() // 2 if limits.size is None else limits.size
+        self._changing = Lock()
+        self._all = WeakSet[Memories]()
+        self._uses = count(1)
+
+    def add(self, memories: Memories) -> None:
+        """Count the stores of these memories, too, as long as they exist."""
+        with self._changing:
+            self._all.add(memories)
+
+    def use(self) -> int:
+        """The number of the next use of a store; later uses have greater numbers."""
+        return next(self._uses)
+
+    def close_some(self, needed: set[Path]) -> None:
+        """Close the stores that were unused for longest until the limits hold, or all open ones are in use.
+
+        The caller holds no lock of any `Memories`: each of those that have such a store is locked for itself.
+
+        Args:
+            needed: the stores that are in use or will be opened
+        """
+        with self._changing:
+            each_of_all = list(self._all)
+        stores = sorted(
+            ((memory.used, path, memory.size, each) for each in each_of_all for path, memory in each.open_stores()),
+            key=itemgetter(0),
+        )
+        opened = {path for _, path, *_ in stores}
+        coming = [_size(_manifest_of(path)) for path in needed - opened if (path / MANIFEST).exists()]
+        number = len(stores) + len(coming)
+        total = sum(size for _, _, size, _ in stores) + sum(coming)
+        for _, path, size, memories in stores:
+            if number <= self._most and total <= self._most_bytes:
+                return
+            if path not in needed:
+                memories.close(path)
+                number, total = number - 1, total - size
+
+
+class Memories:
+    """The open stores of one model, by path. Threads may share them.
+
+    A store that is closed lives on with the batches that use it; its memory is freed after the last of them.
+
+    Args:
+        bounds: of these and other memories together; by default those of `OpenStores()` for these alone
+    """
+
+    def __init__(self, engine: Engine[State], exact: bool = False, bounds: Bounds | None = None) -> None:
+        self._engine: Engine[Any] = engine
+        self._exact = exact
+        self.bounds = bounds or Bounds()
+        self.bounds.add(self)
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
         self._retrievals: dict[tuple[Path, RetrievalConfig, str | None, str | None], Retrieval] = {}
@@ -213,7 +266,7 @@ class Memories:
         path = _place(datastore)
         with self._changing:
             self._close_changed(path)
-            memory = self._open.pop(path, None)
+            memory = self._open.get(path)
             if memory is None:
                 store = Datastore.open(path, self._engine, guarded=True)
                 with store.reading():
@@ -222,7 +275,8 @@ class Memories:
                     estimates = Estimates(opened, self._engine)
                     known = Profiles.of(path), _certainty_of(path)
                     memory = Memory(opened, estimates, *known, SourceMatcher(store), changed)
-            self._open[path] = memory
+                self._open[path] = memory
+            memory.used = self.bounds.use()
             self._read_settings(memory)  # a call may name a profile that was made since
             return memory
 
@@ -252,6 +306,10 @@ class Memories:
         """Whether a store is open."""
         return _place(datastore) in self._open
 
+    def open_stores(self) -> list[tuple[Path, Memory]]:
+        """The open stores."""
+        return list(self._open.items())
+
     def close(self, datastore: Store) -> None:
         """Close a store; its memory is freed."""
         path = _place(datastore)
@@ -264,10 +322,13 @@ class Memories:
         with self._changing:
             self._open, self._retrievals = {}, {}
 
-    def refresh(self, datastores: Iterable[Store]) -> None:
+    def refresh(self, datastores: Iterable[Store], also: Iterable[Store] = ()) -> None:
         """Move those of these stores that are open to their newest generation, index and settings.
 
         Then some of the others are closed, if too many would be open with those that are not open yet.
+
+        Args:
+            also: stores that other memories need at the same time, which are not closed either
         """
         places = {_place(each) for each in datastores}
         with self._changing:
@@ -275,18 +336,7 @@ class Memories:
                 self._close_changed(path)
                 if path in self._open:
                     self._refresh(self._open[path])
-            self._close_some(places)
-
-    def _close_some(self, needed: set[Path]) -> None:
-        """Close the stores that were unused for longest until the limits hold, or all open ones are in use."""
-        sizes = {path: memory.size for path, memory in self._open.items()}
-        coming = [_size(_manifest_of(path)) for path in needed - sizes.keys() if (path / MANIFEST).exists()]
-        for path in list(sizes):
-            if len(sizes) + len(coming) <= self._most and sum(sizes.values()) + sum(coming) <= self._most_bytes:
-                return
-            if path not in needed:
-                self.close(path)
-                del sizes[path]
+        self.bounds.close_some(places.union(map(_place, also)))
 
     def _refresh(self, memory: Memory) -> None:
         grown = memory.opened.refresh()

@@ -28,7 +28,7 @@ from knnmt.retrieval.statistics import Statistics
 from knnmt.threads import require_threads
 from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
 from knnmt.translator.directions import Directing, Directions
-from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
+from knnmt.translator.memories import AskedLanguages, Bounds, Memories, Request, Store, languages_of, model_of
 from knnmt.translator.stages import Call, Stages, unheard_texts
 from knnmt.translator.translation import Translation
 from knnmt.version import __version__
@@ -92,7 +92,7 @@ class Translator:
     source_lang, target_lang: tags (de, pt-BR), or a multilingual model's own codes; by default the datastore's
     datastore: the memory of calls that name no other
     exact: search every key of a store, even if it has an index
-    open_stores: how many stores stay open for later calls
+    open_stores: how many stores stay open for later calls, those of all its models and languages together
     settings: settings of retrieval, the default for calls; each may also be given as a keyword
     """
 
@@ -134,7 +134,7 @@ class Translator:
             of_store = languages_of(datastore)
             source_lang, target_lang = source_lang or of_store[0], target_lang or of_store[1]
         self.engine = load_engine(name, device, dtype, source_lang, target_lang)
-        self.memories = Memories(self.engine, exact, open_stores)
+        self.memories = Memories(self.engine, exact, Bounds(open_stores))
         self.statistics = Statistics()
         self.stages = Stages(self.engine)
         self._datastore = datastore
@@ -145,7 +145,9 @@ class Translator:
 
     def with_model(self, model: str) -> Translator:
         """A translator with another model and the same settings, without a default datastore."""
-        return type(self)(**{**self._asked, "model": model, "datastore": None, "threads": None})
+        other = type(self)(**{**self._asked, "model": model, "datastore": None, "threads": None})
+        other.memories = Memories(other.engine, self._asked["exact"], self.memories.bounds)
+        return other
 
     def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
         """A translator between other languages with the same loaded model, which is not copied.
@@ -158,7 +160,7 @@ class Translator:
         other._asked, other._datastore, other.statistics = asked, None, Statistics()
         other.engine = self.engine.for_languages(source_lang, target_lang)
         other.stages = Stages(other.engine)
-        other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
+        other.memories = Memories(other.engine, asked["exact"], self.memories.bounds)
         other._directions = Directions(other, False)
         return other
 
