@@ -27,7 +27,10 @@ def test_lines_choose(tmp_path: Path) -> None:
 
 def test_what_is_not_clear_is_asked_for_and_other_languages_get_a_command() -> None:
     for arguments, expected in (
-        (["-t", "OK"], "the text: the languages are not clear. Give the source language, de or en: --source-lang"),
+        (
+            ["-t", "OK"],
+            "the text: the source language is not clear. Add --source-lang de or --source-lang en (",
+        ),
         (["-t", "OK", "--target-lang", "fr"], "name another model: --model Helsinki-NLP/opus-mt-en-fr"),
     ):
         done = knnmt("translate", *arguments)

@@ -57,7 +57,7 @@ def test_the_list_of_commands_cuts_no_sentence_short() -> None:
 def test_version_and_models() -> None:
     assert knnmt("--version").stdout.decode() == f"knnmt {__version__}\n"
     listing = knnmt("models").stdout.decode()
-    assert "de-en, from de to en, the default\n" in listing
+    assert "de-en, from de to en\n" in listing
     assert "en-de, from en to de\n" in listing
     assert listing.count("12,000 tokens, 33 MB") == 2
     for name in ("de-en", "en-de"):

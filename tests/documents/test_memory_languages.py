@@ -90,7 +90,7 @@ def test_what_is_unclear_contradicts_or_has_no_model_is_an_error_that_says_what_
 
     both = memory("both.tmx", tmx("de", "en"))
     forth, back = memory("forth.xlf", xliff("de", "en")), memory("back.xlf", xliff("en", "de"))
-    with pytest.raises(LanguagesRequiredError, match=r"both.tmx: the languages are not clear. Give .*--source-lang"):
+    with pytest.raises(LanguagesRequiredError, match=r"both\.tmx: the source language is not clear"):
         choose(both)
     assert choose(both, source="en") == "en-de"
     assert choose(both, target="en") == "de-en"
@@ -104,7 +104,7 @@ def test_what_is_unclear_contradicts_or_has_no_model_is_an_error_that_says_what_
     folder.mkdir()
     (folder / "de.json").write_text('{"a": "Datei"}', encoding="utf-8")
     (folder / "en.json").write_text('{"a": "File"}', encoding="utf-8")
-    with pytest.raises(LanguagesRequiredError, match="folder: the languages are not clear"):
+    with pytest.raises(LanguagesRequiredError, match="folder: the source language is not clear"):
         choose(folder)
     (folder / "en.json").unlink()
     (folder / "a.xlf").write_text(xliff("en", "de"), encoding="utf-8")
@@ -116,7 +116,7 @@ def test_pairs_choose_and_are_all_still_to_be_read() -> None:
     choice, read = model_for(iter(pairs), None, None)
     assert choice.name == "en-de"
     assert [*read] == pairs  # type: ignore[misc]
-    with pytest.raises(LanguagesRequiredError, match="the pairs: the languages are not clear"):
+    with pytest.raises(LanguagesRequiredError, match="the pairs: the source language is not clear"):
         model_for([SegmentPair("OK", "OK", "test")], None, None)
 
 
@@ -210,7 +210,7 @@ def test_other_languages_are_not_taken_for_german_or_english(tag: str, tmp_path:
 def test_texts_choose_together() -> None:
     assert model_for_texts(["OK", "Software", "Die Datei"], "the text").name == "de-en"
     assert model_for_texts(["12 %", ""], "the text").name == "de-en"  # which any model leaves as it is
-    with pytest.raises(LanguagesRequiredError, match="the text: the languages are not clear"):
+    with pytest.raises(LanguagesRequiredError, match="the text: the source language is not clear"):
         model_for_texts(["OK"], "the text")
 
 
@@ -218,7 +218,9 @@ CHOICES: list[tuple[Callable[[], object], str]] = [
     (lambda: choose_model(None, "fr", "a.po", ""), "a.po: no shipped model translates from another language to fr"),
     (lambda: choose_model("fr", None, "a.po", ""), "--model Helsinki-NLP/opus-mt-fr-en$"),
     (lambda: choose_model("en", "pt-BR", "a.po", ""), "--model Helsinki-NLP/opus-mt-en-pt$"),
-    (lambda: choose_model("de", "de", "a.po", ""), "from de to de"),
+    (lambda: choose_model("de", "de", "a.po", ""), "from de to de.*--model NAME$"),
+    (lambda: choose_model("fr;touch x", "en", "a.po", ""), "--model NAME$"),
+    (lambda: choose_model("fr", "$(id)", "a.po", ""), "--model NAME$"),
 ]
 
 

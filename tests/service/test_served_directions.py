@@ -65,6 +65,8 @@ def test_texts_languages_and_domains_choose(both: TestClient) -> None:
 def test_without_a_named_domain_the_languages_choose_the_only_memory(both: TestClient) -> None:
     assert translated(both, ENGLISH, source_language="en", target_language="de") == [("en", "de", GERMAN)]
     assert translated(both, GERMAN, source_language="de-AT", target_language="en")[0][2] == ENGLISH
+    assert translated(both, ENGLISH, source_language="en") == [("en", "de", GERMAN)]
+    assert translated(both, GERMAN, target_language="en") == [("de", "en", ENGLISH)]
     deepl = both.post("/v2/translate", json={"text": [ENGLISH], "target_lang": "DE"}).json()["translations"]
     assert deepl == [{"detected_source_language": "EN", "text": GERMAN}]
     libre = both.post("/translate", json={"q": GERMAN, "source": "auto", "target": "en"}).json()
@@ -77,6 +79,9 @@ def test_without_a_named_domain_the_languages_choose_the_only_memory(both: TestC
     assert both.post("/d/base/v2/translate", json={"text": ["Save File"], "target_lang": "DE"}).status_code == 200
     refused = both.post("/d/german/v2/translate", json={"text": [ENGLISH], "target_lang": "DE"})
     assert "target_lang" in refused.json()["message"]
+    refused = both.post("/d/german/v1/translate", json={"texts": [ENGLISH], "source_language": "en"})
+    assert refused.status_code == 422
+    assert refused.json()["message"] == "the domain 'german' translates de to en, not from en to any language"
 
 
 def test_explanations_and_matches_of_both(both: TestClient) -> None:

@@ -6,7 +6,7 @@ import json
 
 import typer
 
-from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY, shipped_models
+from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
 
 
 def models() -> None:
@@ -15,9 +15,8 @@ def models() -> None:
         directory = MODELS_DIRECTORY / name
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         megabytes = sum(path.stat().st_size for path in directory.iterdir()) / 1e6
-        default = ", the default" if name == DEFAULT_MODEL else ""
         source, target = name.split("-")
-        typer.echo(f"{name}, from {source} to {target}{default}")
+        typer.echo(f"{name}, from {source} to {target}")
         typer.echo(
             f"  {config['model_type']}, {config['encoder_layers']} + {config['decoder_layers']} layers of width "
             f"{config['d_model']}, {config['vocab_size']:,} tokens, {megabytes:.0f} MB"
@@ -25,7 +24,8 @@ def models() -> None:
         typer.echo(f"  {directory}")
         typer.echo(f"  {directory / 'README.md'} is its card: sources, licence, scores and limits")
     typer.echo(
-        "\nAny other model: --model DIRECTORY (a Hugging Face checkpoint: config.json, weights, tokenizer)"
+        "\nThe languages of the memory, the document or the text choose between them."
+        "\n\nAny other model: --model DIRECTORY (a Hugging Face checkpoint: config.json, weights, tokenizer)"
         "\nor --model NAME from the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en (pip install 'knnmt[hub]')."
         "\nMarian, FSMT, BART, mBART, M2M100, NLLB and Pegasus run on our own transformer, other sequence-to-sequence"
         "\nmodels run on transformers (pip install 'knnmt[transformers]'). A multilingual model needs both"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from knnmt.corpus.language_guess import looks_of, recognise
-from knnmt.corpus.languages import normalise
+from knnmt.corpus.languages import is_tag, normalise
 from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
 from knnmt.errors import LanguagesRequiredError, SettingError
 
@@ -30,10 +30,10 @@ def choose_model(source: str | None, target: str | None, subject: str, reason: s
     subject: what is translated, for errors
     """
     if source is None and target is None:
-        sources = " or ".join(own for own, _ in shipped_models().values())
+        options = " or ".join(f"--source-lang {own}" for own, _ in shipped_models().values())
         raise LanguagesRequiredError(
-            f"{subject}: the languages are not clear. Give the source language, {sources}: --source-lang on the "
-            "command line, source_lang in Python, source_language in a request"
+            f"{subject}: the source language is not clear. Add {options} (source_lang in Python, source_language in a "
+            "request)"
         )
     name = shipped_model(source, target)
     if name is None:
@@ -63,6 +63,9 @@ def model_for_texts(texts: Iterable[str], subject: str) -> ModelChoice:
 
 
 def _usual_name(source: str | None, target: str | None) -> str:
-    """The name of a model on the Hugging Face hub that is likely to translate between two languages."""
+    """The name of a model on the Hugging Face hub that is likely to translate between two languages, or else NAME."""
+    if not all(tag is None or is_tag(tag) for tag in (source, target)):
+        return "NAME"  # a document's words are nothing to paste into a shell
     first, second = (None if tag is None else normalise(tag).split("-")[0] for tag in (source, target))
-    return f"Helsinki-NLP/opus-mt-{first or 'en'}-{second or ('de' if first == 'en' else 'en')}"
+    first, second = first or "en", second or ("de" if first == "en" else "en")
+    return "NAME" if first == second else f"Helsinki-NLP/opus-mt-{first}-{second}"

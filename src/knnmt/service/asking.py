@@ -137,7 +137,7 @@ def _named_by(languages: Tags, service: Service, caller: Caller) -> str | None:
     """The only domain with a memory in these languages, if the default domain is less fitting."""
     own = service.domains.of(None).languages
     is_wanted = service.config.default is not None if own is None else fits(languages, own)
-    if languages[1] is None or is_wanted:
+    if languages == (None, None) or is_wanted:
         return None
     fitting = [
         each.name
@@ -177,6 +177,11 @@ async def text_requests(asked: Decoded, domain: Domain, service: Service, caller
     """The texts of a request as the batcher takes them."""
     limits = service.config.limits
     require_texts(asked.texts, limits)
+    languages = asked.source_language, asked.target_language
+    if domain.languages is not None and not fits(languages, domain.languages):
+        wanted = f"from {languages[0] or 'any language'} to {languages[1] or 'any language'}"
+        message = f"the domain {domain.name!r} translates {' to '.join(domain.languages)}, not {wanted}"
+        raise Problem(422, "unsupported_languages", message)
     if asked.contexts is not None and len(asked.contexts) != len(asked.texts):
         raise Problem(
             422,
@@ -191,7 +196,7 @@ async def text_requests(asked: Decoded, domain: Domain, service: Service, caller
         caller,
         [(term.source, term.target) for term in asked.glossary],
         asked.glossary_id,
-        domain.languages or (asked.source_language, asked.target_language),
+        domain.languages or languages,
     )
     return [
         TextRequest(
