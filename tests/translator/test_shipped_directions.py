@@ -105,6 +105,8 @@ def test_a_named_model_keeps_its_languages(stores: dict[str, Path]) -> None:
     with pytest.raises(SettingError, match="the model translates de to en"):
         named.translate(Request("Save", source_lang="en"))
     assert named.translate("Save the file.")  # taken for German, as named
+    with pytest.raises(SettingError, match=r"goes from de to en, which the model en-de does not.*--model de-en$"):
+        Translator("en-de", device="cpu", datastore=stores["de-en"])
 
 
 def test_a_memory_chooses_the_model_of_a_store(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConf
 from knnmt.corpus.glossary import Glossary
 from knnmt.engine.loading import load_engine
 from knnmt.engine.model_choice import choose_model
-from knnmt.engine.shipped import DEFAULT_MODEL, shipped_models
+from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
 from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
 from knnmt.protection.marked import Marked
 from knnmt.protection.placeholder_syntax import checked_patterns
@@ -132,6 +132,12 @@ class Translator:
         self.chooses_model = (model, source_lang, target_lang) == (None,) * 3 and name in shipped_models()
         if datastore is not None:
             of_store = languages_of(datastore)
+            if name in shipped_models() and (fitting := shipped_model(*of_store)) not in (None, name):
+                place = datastore if isinstance(datastore, str | Path) else datastore.path
+                raise SettingError(
+                    f"{place}: goes from {of_store[0]} to {of_store[1]}, which the model {name} does not. Leave "
+                    f"--model out, or use --model {fitting}"
+                )
             source_lang, target_lang = source_lang or of_store[0], target_lang or of_store[1]
         self.engine = load_engine(name, device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact, Bounds(open_stores))
