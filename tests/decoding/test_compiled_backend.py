@@ -220,16 +220,18 @@ def test_a_damaged_store_ends_a_search(tiny: TransformerEngine, stores: list[Ope
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "token"),
     [
-        {"suppressed_tokens": (3, 10**6)},
-        {"suppressed_tokens": (-1,)},
-        {"suppressed_sequences": ((3, 10**6),)},
-        {"forced_first_token": 10**6},
-        {"forced_last_token": -2},
+        ({"suppressed_tokens": (3, 10**6)}, 10**6),
+        ({"suppressed_tokens": (-1, 3)}, -1),
+        ({"suppressed_sequences": ((3, 10**6),)}, 10**6),
+        ({"forced_first_token": 10**6}, 10**6),
+        ({"forced_last_token": -2, "suppressed_tokens": (5,)}, -2),
     ],
     ids=str,
 )
-def test_tokens_that_the_model_lacks_are_refused(small: TransformerEngine, settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="but the model has"):
+def test_tokens_that_the_model_lacks_are_refused(
+    small: TransformerEngine, settings: dict[str, Any], token: int
+) -> None:
+    with pytest.raises(InputError, match=f"forbids token {token}, but the model has"):
         compiled_search(small, SOURCES, replace(small.generation, **settings))

@@ -233,11 +233,12 @@ def _rules(engine: TransformerEngine, config: DecodingConfig) -> tuple[np.ndarra
         name: -1 if token is None else token
         for name, token in (("forced_first", config.forced_first_token), ("forced_last", config.forced_last_token))
     }
-    named = np.array([*never, *tokens, *(token for token in forced.values() if token != -1)], np.int64)
-    if len(named) and not 0 <= named.min() <= named.max() < engine.vocabulary_size:
-        raise InputError(
-            f"a search forces or forbids token {named.max()}, but the model has {engine.vocabulary_size:,} tokens"
-        )
+    named = [*never.tolist(), *tokens.tolist(), *(token for token in forced.values() if token != -1)]
+    for token in named:
+        if not 0 <= token < engine.vocabulary_size:
+            raise InputError(
+                f"a search forces or forbids token {token}, but the model has {engine.vocabulary_size:,} tokens"
+            )
     rules = made(
         "Rules",
         beam=config.beam,
