@@ -62,7 +62,9 @@ def main() -> None:
 def middle_of(tokens: tuple[int, ...], words: Words, engine: Engine[Any]) -> Requirements:
     """Two tokens from the middle of a translation, as required content."""
     middle = len(tokens) // 2
-    required = [Requirement((tokens[middle : middle + 2],))] if len(tokens) > 4 else []
+    required = (
+        [Requirement((tokens[middle : middle + 2],), joined_before=True, joined_after=True)] if len(tokens) > 4 else []
+    )
     return Requirements(required, np.zeros(engine.vocabulary_size, bool), words, engine.special_tokens.end)
 
 

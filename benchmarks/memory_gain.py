@@ -31,7 +31,7 @@ def planned(memory: Sequence[SegmentPair], choosing: Sequence[SegmentPair]) -> P
     """Nothing of the memory is held out. Other digits of the hash than those of `halves` divide the choosing half."""
     tuning, confirming = divide(choosing, 0.5)
     digest = hashlib.sha256(repr([memory, tuning, confirming]).encode()).hexdigest()
-    return Plan(lambda: memory, len(memory), 0.0, (), tuning, confirming, digest)
+    return Plan(lambda: memory, len(memory), (), frozenset(), tuning, confirming, digest)
 
 
 def measure(directory: Path, domain: str, model: str, counts: Sequence[int]) -> None:

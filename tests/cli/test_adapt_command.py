@@ -33,7 +33,7 @@ def test_one_command_from_memories_to_translations(
     said = succeeds("adapt", *memories, "-o", store, "--sample", "2", "--drop-duplicates", *model)
     lines = said.splitlines()
     assert lines[:2] == ["read       165 pairs from 2 files", "left out   5  duplicate"]
-    assert " of 160 pairs by a hash of their sources: " in lines[2]
+    assert " to report, of 160, " in lines[2]
     assert [line[:11].strip() for line in lines[2:]] == [
         "held out",
         "built",
@@ -67,6 +67,23 @@ def test_one_command_from_memories_to_translations(
     assert in_words.startswith("k ")
     assert in_words in tuned
     assert "already exists" in refused("adapt", memories[0], "-o", store, *model)
+
+
+def test_a_store_that_makes_things_worse_is_not_passed_off_as_good(
+    tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("knnmt.evaluation.gain.Gain.is_worse", True)
+    for module in ("holding_out", "adapting"):
+        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
+    store = tmp_path / "own.store"
+    memory = write(tmp_path / "one.tsv", 160)
+    lines = succeeds("adapt", memory, "-o", store, "--sample", "0", "--model", tiny_checkpoint).splitlines()
+    [worse] = [place for place, line in enumerate(lines) if line.startswith("worse ")]
+    assert lines[worse + 1].startswith("perplexity")
+    assert lines[-2].startswith(f"made       {store}, in ")
+    assert lines[-2].endswith("but the model alone is better")
+    assert lines[-1] == f"next       `knnmt inspect {store}` shows its settings and some of its pairs"
+    assert "adapted" not in "\n".join(lines)
 
 
 def test_development_text_is_no_part_of_the_store(tmp_path: Path, tiny_checkpoint: Path) -> None:

@@ -23,7 +23,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
 from knnmt.evaluation import adapting, tuning_steps
 from knnmt.evaluation.adapting import adapt
-from knnmt.evaluation.gain import measure_gain
+from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import plan
 from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development import search_text
@@ -257,6 +257,16 @@ def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_pa
     assert work.exists()
     with pytest.raises(DatastoreExistsError, match="already exists"):
         adapt(planned, store, model=translator)
+
+
+def test_a_store_that_makes_things_worse_is_called_so_first() -> None:
+    better = Gain(100, 0, 2.0, 1.5, 50, 30.1, 40.3, 50.0, 60.0)
+    worse = replace(better, bleu=24.6, chrf=44.0)
+    by_loss = Gain(100, 0, 1.5, 2.0)
+    assert [gain.is_worse for gain in (better, worse, by_loss, replace(worse, chrf=50.1))] == [False, True, True, False]
+    assert not any(line.startswith("worse") for line in better.in_words())
+    for gain in (worse, by_loss):
+        assert gain.in_words()[0].startswith("worse      the store makes translations of the held-out text worse")
 
 
 def test_nothing_is_gained_on_text_that_a_store_holds(translator: Translator, tmp_path: Path) -> None:

@@ -55,10 +55,11 @@ def adapt(
 ) -> None:
     """Make a store from memories, tune it, and report its gain. Most people need only this command.
 
-    The command first holds out a small part of the memories (about 1,000 pairs, at most a tenth). A hash of the source
-    selects it, so that it is the same each time. The command builds a store from the rest and indexes it if needed. One
-    half of the held-out part tunes the store. The other half shows what the store gains over the model alone:
-    perplexity, BLEU and chrF on text that it does not hold. At the end both halves are added to the store.
+    The command first holds out a small part of the memories (about 1,000 pairs, at most a tenth): whole stretches of
+    text if the memories are in the order of their documents, otherwise single sentences. The command builds a store
+    from the rest and indexes it if needed. One half of the held-out part tunes the store. The other half shows what the
+    store gains over the model alone: perplexity, BLEU and chrF on text that it does not hold. At the end both halves
+    are added to the store.
 
     If interrupted, rerun the command; it resumes. There is no STORE until everything is done.
 
@@ -86,7 +87,7 @@ def adapt(
         from knnmt.evaluation.adapting import adapt as adapt_to
     with ends_with("rerun the command; it resumes", output, f"the store is made: {output}"):
         accelerators: Accelerators = "keep" if keep_accelerators else "drop"
-        adapt_to(
+        adapted = adapt_to(
             planned,
             output,
             BuildConfig(*languages, for_fast=for_fast, accelerators=accelerators),
@@ -100,8 +101,12 @@ def adapt(
             tell=typer.echo,
             bars=progress_bars,
         )
-    typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     of_model = () if model in shipped_models() else ("-m", model)
+    if adapted.gain is not None and adapted.gain.is_worse:
+        typer.echo(f"made       {output}, in {time.perf_counter() - started:.0f} s, but the model alone is better")
+        typer.echo(f"next       {command('inspect', output)} shows its settings and some of its pairs")
+        return
+    typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     typer.echo(
         f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with the store"
     )

@@ -207,10 +207,7 @@ class _Making:
         """Build the store without the held-out pairs."""
         plan = self._plan
         if plan.held_out:
-            self._tell(
-                f"held out   {len(plan.held_out):,} of {plan.count:,} pairs by a hash of their sources: "
-                f"{len(plan.tuning):,} to tune on, {len(plan.reported):,} to report"
-            )
+            self._tell(f"held out   {plan.in_words}")
         if not (self.path / MANIFEST).exists():
             total = plan.count - len(plan.held_out)
             with self._bars("building", "pairs") as progress:

@@ -41,8 +41,15 @@ class Gain:
     base_chrf: float = 0.0
     chrf: float = 0.0
 
+    @property
+    def is_worse(self) -> bool:
+        """Whether the store is worse than the model alone: by both scores, or by perplexity if there are none."""
+        if self.translated:
+            return self.bleu < self.base_bleu and self.chrf < self.base_chrf
+        return self.loss > self.base_loss
+
     def in_words(self) -> list[str]:
-        """Lines for people."""
+        """Lines for people. The first says so if the store makes things worse."""
         known = f" ({self.known:,} known by source or target not counted)" if self.known else ""
         lines = [
             f"perplexity {math.exp(self.base_loss):.2f} for the model alone, {math.exp(self.loss):.2f} with the store, "
@@ -52,6 +59,12 @@ class Gain:
             lines.append(
                 f"BLEU       {self.base_bleu:.1f} alone, {self.bleu:.1f} with the store; chrF {self.base_chrf:.1f}, "
                 f"{self.chrf:.1f}; on {self.translated:,} of these pairs"
+            )
+        if self.is_worse:
+            lines.insert(
+                0,
+                "worse      the store makes translations of the held-out text worse. Perhaps its pairs are misaligned "
+                "or in other languages than stated, or the tokenizer of the model does not belong to its weights",
             )
         return lines
 
