@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -139,10 +140,12 @@ def test_sentences_of_a_batch_have_stores_and_settings_of_their_own(
     others = (
         Retrieval(stores[0], RetrievalConfig(9, 0.5, 6.0, fading=fading, segments=3)),
         Retrieval(stores[1], RetrievalConfig(4, 0.7, 20.0, segments=99)),
+        Retrieval(stores[1], RetrievalConfig(5, 0.6, 9.0, fading=fading)),
         None,
     )
     config = replace(tiny.generation, beam=beam, n_best=beam, max_tokens=24, forced_first_token=forced)
-    for of_sentences in ([first] * 5, [first, *others, first]):
+    whole = Retrieval(stores[0], RetrievalConfig(6, 0.6, 20.0))
+    for of_sentences in ([first] * 5, [first, *others], [whole] * 5):
         counted = [Statistics(), Statistics()]
         mine, other = (BatchRetrieval(of_sentences, each) for each in counted)
         assert mine.why_not_compiled() is None
@@ -179,6 +182,7 @@ def test_a_sentence_that_is_done_gives_its_place_to_one_of_the_next_batch(
 def test_a_larger_batch_and_one_of_another_backend_wait(
     tiny: TransformerEngine, stores: list[OpenStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("knnmt.retrieval.open_store.SMALL", 0)  # searched as a whole, no store is served by compiled code
     sizes: list[int] = []
     make = CompiledBackend.__init__
 
@@ -205,13 +209,38 @@ def test_a_larger_batch_and_one_of_another_backend_wait(
     assert (together.rows, together.first_rows, together.searches) == (apart.rows, apart.first_rows, apart.searches)
 
 
-def test_a_damaged_store_ends_a_search(tiny: TransformerEngine, stores: list[OpenStore]) -> None:
+def test_removed_entries_of_a_small_store_are_not_searched(tiny: TransformerEngine, tmp_path: Path) -> None:
+    """Keys that compiled steps hold are those of a snapshot; entries that were removed are not among them."""
+    store = OpenStore(Datastore.build(tmp_path / "store", some_pairs(25), tiny))
+    config = replace(tiny.generation, beam=3, max_tokens=24)
+    found = []
+    for some_removed in (False, True):
+        if some_removed:
+            store.datastore.remove(lambda unit: unit.origin in {pair.origin for pair in some_pairs(12)})
+            assert store.refresh()
+        way = Retrieval(store, RetrievalConfig(4, 0.9, 100.0))
+        mine, other = (BatchRetrieval([way] * len(SOURCES)) for _ in range(2))
+        assert mine.why_not_compiled() is None
+        every = [
+            [best[0].tokens for best in search]
+            for search in (
+                compiled_search(tiny, SOURCES, config, mine),
+                reference_search(tiny, SOURCES, config, other),
+            )
+        ]
+        assert every[0] == every[1]
+        found.append(every[0])
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("segments", [5, None])
+def test_a_damaged_store_ends_a_search(tiny: TransformerEngine, stores: list[OpenStore], segments: int | None) -> None:
     """The error names the store, also if others are used beside it and before it."""
     few = copy(tiny)
     few.vocabulary_size = 30  # of which some of the entries' tokens are none
     config = replace(tiny.generation, max_tokens=9)
     for store in stores:
-        retrieval = Retrieval(store, RetrievalConfig(4, 0.6, 20.0, segments=5))
+        retrieval = Retrieval(store, RetrievalConfig(4, 0.6, 20.0, segments=segments))
         damaged = BatchRetrieval([None, *[retrieval] * (len(SOURCES) - 1)])
         for others in (SOURCES, SOURCES[:2]):  # decoded together with this batch, or before it
             found = search_each(few, [(others, None), (SOURCES, damaged)], config)

@@ -272,7 +272,9 @@ def test_replayed_steps_of_the_shipped_model(dtype: str) -> None:
     assert sum(each.replays for each in kept) >= 3
 
 
-def test_the_fastest_backend_that_can_make_the_steps_makes_them(tiny: TransformerEngine, store: Path) -> None:
+def test_the_fastest_backend_that_can_make_the_steps_makes_them(
+    tiny: TransformerEngine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Decided without a GPU: by an engine that says that it is on one."""
     plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
@@ -303,6 +305,8 @@ def test_the_fastest_backend_that_can_make_the_steps_makes_them(tiny: Transforme
     if library() is not None:
         for retrieval in (None, by_segment):
             assert chosen(tiny, looks_back, retrieval) == (CompiledBackend, "the model is not on a GPU")
+        assert chosen(tiny, config, plain) == (CompiledBackend, "the model is not on a GPU")
+    monkeypatch.setattr("knnmt.retrieval.open_store.SMALL", 3)
     make, reasons = chosen(tiny, config, plain)
     assert (make, "the whole store is searched" in reasons or library() is None) == (ReferenceBackend, True)
 

@@ -131,6 +131,29 @@ def test_a_client_with_much_waits_for_itself() -> None:
     ]
 
 
+class Counted:
+    """An item that counts how often items are looked at."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return id(self) >> 4
+
+
+def test_to_take_an_item_is_as_fast_if_thousands_wait() -> None:
+    looks = []
+    for size in (1_000, 8_000):
+        queue = FairQueue[Counted]()
+        for number in range(size):
+            queue.put(("much", number % 100), Counted(), 10.0)
+        Counted.looks = 0
+        for _ in range(50):
+            assert queue.take() is not None
+        looks.append(Counted.looks)
+    assert looks[0] == looks[1]
+
+
 def test_requests_of_a_client_take_turns() -> None:
     queue = FairQueue[str]()
     for number in range(4):

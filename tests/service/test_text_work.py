@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event, current_thread
 from typing import Any
@@ -22,6 +22,7 @@ from knnmt.service.access import new_key
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.fair_threads import FairThreads
 from knnmt.service.problems import Problem
+from knnmt.service.service import all_awaited
 from knnmt.translator.translator import Translator
 from support.services import StartService
 
@@ -133,6 +134,49 @@ def test_the_service_answers_while_it_works_on_a_text(
         assert ask(port, "GET", "/health")[0] == 200
         go.set()
         assert asked.result(60)[0] in (400, 422)
+
+
+def test_the_event_loop_is_woken_once_for_all_texts_of_a_request() -> None:
+    futures: list[Future[int]] = [Future() for _ in range(100)]
+    woken = 0
+
+    async def results() -> list[int]:
+        loop = asyncio.get_running_loop()
+        wake = loop.call_soon_threadsafe
+
+        def counted(*given: Any, **more: Any) -> Any:
+            nonlocal woken
+            woken += 1
+            return wake(*given, **more)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(loop, "call_soon_threadsafe", counted)
+            awaited = asyncio.ensure_future(all_awaited(futures))
+            await asyncio.sleep(0)
+            for number, each in enumerate(futures):
+                each.set_result(number)
+            return await awaited
+
+    assert asyncio.run(results()) == [*range(100)]
+    assert woken == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_of_texts_that_cannot_be_translated_the_first_error_is_known_at_once(count: int) -> None:
+    futures: list[Future[int]] = [Future() for _ in range(count)]
+
+    async def results() -> list[int]:
+        awaited = asyncio.ensure_future(all_awaited(futures))
+        await asyncio.sleep(0)
+        if count:
+            futures[-1].set_exception(Problem(422, "invalid_request", "no text"))
+        return await asyncio.wait_for(awaited, 5)
+
+    if not count:
+        assert asyncio.run(results()) == []
+        return
+    with pytest.raises(Problem, match="no text"):
+        asyncio.run(results())
 
 
 @pytest.mark.parametrize(

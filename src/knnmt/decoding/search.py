@@ -3,7 +3,8 @@
 There is one loop, `decode`, and three backends that make its steps:
 
     reference   PyTorch: every engine, device, retrieval and constraint (`reference`)
-    compiled    a CPU: steps in compiled code, with the model alone or segments of each sentence (`compiled`)
+    compiled    a CPU: steps in compiled code, with the model alone, segments of each sentence or a small store
+                (`compiled`)
     graphs      a GPU: steps of fixed shape, recorded as CUDA graphs (`graphs`)
 
 `backend_for` chooses. Greedy search is a beam of 1 that stops at the first hypothesis that ends. A sentence is done

@@ -25,16 +25,20 @@ from knnmt.errors import SettingError
 from knnmt.index.base import Found, Index
 from knnmt.index.covering import Coverage, SourceIndex
 from knnmt.index.entries import Entries
+from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
+from knnmt.native import library
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
+from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.sentence_stores import SentenceStores
 
 FROM_SENTENCES = 100_000  # a store with this many is searched by segment, unless something else is known of it
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 KEYS_SAMPLED = 256  # keys whose lengths are measured
+SMALL = 1 << 17  # entries of a store that compiled steps search as a whole
 _numbers = count()
 
 
@@ -120,6 +124,10 @@ class Snapshot:
         return self.index.entries.entries
 
     @cached_property
+    def _all_entries(self) -> dict[tuple[bool, bool], CompiledOwnEntries]:
+        return {}
+
+    @cached_property
     def values(self) -> Tensor:
         """(entries,) int32, the tokens of all entries in one place."""
         return self.index.entries.values.to(self.device)
@@ -171,8 +179,7 @@ class Snapshot:
             known = [source[:-1] for source in sources]  # all sources have the same end
             found = self.source_index.choose(known, min(segments, self.datastore.manifest.live_sentences))
             if segments >= self.datastore.manifest.live_sentences:
-                every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
-                chosen = [every] * len(sources)
+                chosen = [self._live_ids()] * len(sources)
             else:
                 own = self.source_index.entries_of(found.sentences, entries.said_again)
                 chosen = self.source_index.searched(own, sources)
@@ -181,6 +188,26 @@ class Snapshot:
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """The entries alone."""
         return self.choose_segments(sources, segments).entries
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it has so few entries, all searched exactly, that compiled steps can search all of them."""
+        return self.size <= SMALL and all(isinstance(part, ExactIndex) for part in self.index.parts)
+
+    def all_entries(self, merged: bool, scored: bool) -> CompiledOwnEntries:
+        """All entries as those of one sentence, for compiled steps. The arguments are those of `CompiledOwnEntries`.
+
+        They are made at the first use; two threads that make them at the same time make the same.
+        """
+        found = self._all_entries.get((merged, scored))
+        if found is None:
+            made = CompiledOwnEntries(library(), self.index.entries, [self._live_ids()], merged, scored)
+            found = self._all_entries.setdefault((merged, scored), made)
+        return found
+
+    def _live_ids(self) -> Array:
+        entries = self.index.entries
+        return np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
 
     def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
         """A small store for each sentence, from the segments that cover it."""

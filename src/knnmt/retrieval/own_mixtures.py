@@ -1,4 +1,4 @@
-"""The mixture of each sentence with the entries of its own segments, for steps in compiled code.
+"""The mixture of each sentence with the entries of its own segments, or of a small store, for steps in compiled code.
 
 Sentences of a batch may have different stores and settings, and some may have none.
 """
@@ -26,7 +26,7 @@ def why_not_mixed(group: Group) -> str | None:
     """Why compiled steps cannot serve sentences that retrieve in this way, or None if they can."""
     store, config = group.store, group.config
     reasons = {
-        "the whole store is searched": config.segments is None,
+        "the whole store is searched": config.segments is None and not store.is_small,
         "Fast kNN-MT is used": config.fast is not None,
         "a gate is used": group.gate is not None,
         "the combiner is not compiled": group.combiner is not None
@@ -54,14 +54,17 @@ class OwnMixtures:
         self._kept: list[object] = []  # memory that the addresses are of
         settings, entries = (np.zeros(sentences, np.uintp) for _ in range(2))
         for group, mine in zip(groups, chosen, strict=True):
-            if mine is None or not group.store.size:
+            if not group.store.size:
                 continue
             with timing.stage("segments"):
                 network = CompiledNetwork.of(group.combiner, group.config.k)
                 mixing = mixing_of(group.store, group.config, network)
                 mixing["vocabulary"] = vocabulary
                 use_counts, scored = group.config.use_counts, network is not None
-                own = CompiledOwnEntries(library(), group.store.index.entries, mine.entries, use_counts, scored)
+                if mine is None:
+                    own = group.store.all_entries(use_counts, scored)
+                else:
+                    own = CompiledOwnEntries(library(), group.store.index.entries, mine.entries, use_counts, scored)
             settings[group.sentences], entries[group.sentences] = mixing.ctypes.data, own.addresses
             self._kept += [network, mixing, own]
         self.addresses: tuple[npt.NDArray[np.uintp], npt.NDArray[np.uintp]] = settings, entries

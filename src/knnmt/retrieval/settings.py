@@ -324,6 +324,8 @@ def settings_of(given: RetrievalSettings | None, **keywords: Unpack[RetrievalKey
     A misspelt keyword raises an error; otherwise it would be ignored silently.
     """
     check(given is None or isinstance(given, RetrievalSettings), f"settings must be RetrievalSettings, got {given!r}")
+    if given is not None and not keywords:
+        return given
     known = described()
     for name in keywords:
         check(name in known, f"there is no setting {name!r}; the settings of retrieval are {', '.join(known)}")

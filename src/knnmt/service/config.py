@@ -74,7 +74,7 @@ class Limits:
     reader_seconds: float = 30.0
     connections: int = 1_000
     address_connections: int = 200
-    ending_seconds: float = 8.0
+    ending_seconds: float = 7.5
     jobs: int = 1
     waiting_jobs: int = 16
     memory_pairs: int = 10_000_000

@@ -11,7 +11,7 @@ Items of the same owner stay in order.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -66,22 +66,38 @@ class _Account(Generic[Item]):
                 yield found
                 heappush(waiting, (at + found[1], number, items))
 
-    def remove(self, chosen: Collection[Item], share: float) -> float:
-        """Remove items, charge this share of their costs to the accounts of the next level, and return the sum."""
-        paid = share * sum(cost for item, cost in self.items if item in chosen)
-        self.items = deque(each for each in self.items if each[0] not in chosen)
-        waiting = [part for part in self.parts.values() if part.size]
-        costs = [part.remove(chosen, share) for part in waiting]
-        if served := [part.at for part, cost in zip(waiting, costs, strict=True) if cost]:
-            self.clock = max(self.clock + self.due, min(served))
-            self.due = sum(costs) / len(waiting)  # or new owners would for ever come before those that wait
-        for part, cost in zip(waiting, costs, strict=True):
-            part.at += cost
-        self.size = len(self.items) + sum(part.size for part in waiting)
+    def remove(self, chosen: Sequence[tuple[Sequence[Hashable], Item, float]], share: float) -> float:
+        """Remove items, charge this share of their costs to the accounts of the next level, and return the sum.
+
+        chosen: each with what is left of its owner, and its cost. Accounts of other owners are not looked at, because
+            an attacker can have thousands of items.
+        """
+        own, by_part = set[Item](), defaultdict[Hashable, list[tuple[Sequence[Hashable], Item, float]]](list)
+        for owner, item, cost in chosen:
+            if owner:
+                by_part[owner[0]].append((owner[1:], item, cost))
+            else:
+                own.add(item)
+        self._remove_own(own)
+        self.size -= len(chosen)
+        waiting = sum(part.size > 0 for part in self.parts.values())
+        served = {name: self.parts[name].at for name in by_part}
+        costs = {name: self.parts[name].remove(each, share) for name, each in by_part.items()}
+        if share and served:
+            self.clock = max(self.clock + self.due, min(served.values()))
+            self.due = sum(costs.values()) / waiting  # or new owners would for ever come before those that wait
+        for name, cost in costs.items():
+            self.parts[name].at += cost
         if not self.size:
             self.clock, self.due, self.parts = self.clock + self.due, 0.0, {}
         self.parts = {name: part for name, part in self.parts.items() if part.size or part.at > self.clock}
-        return paid + sum(costs)
+        return share * sum(cost for _, _, cost in chosen)
+
+    def _remove_own(self, chosen: set[Item]) -> None:
+        while chosen and self.items and self.items[0][0] in chosen:
+            chosen.remove(self.items.popleft()[0])
+        if chosen:
+            self.items = deque(each for each in self.items if each[0] not in chosen)
 
 
 class FairQueue(Generic[Item]):
@@ -89,12 +105,14 @@ class FairQueue(Generic[Item]):
 
     def __init__(self) -> None:
         self._all = _Account[Item]()
+        self._waiting: dict[Item, tuple[Sequence[Hashable], float]] = {}  # the owner and the cost of each item
 
     def __len__(self) -> int:
         return self._all.size
 
     def put(self, owner: Sequence[Hashable], item: Item, cost: float = 1.0) -> None:
         """Add an item behind those of the same owner. An item can wait only once; its cost is above 0."""
+        self._waiting[item] = owner, cost
         self._all.put(owner, item, cost)
 
     def in_turn(self, without: Collection[Hashable] = ()) -> Iterator[Item]:
@@ -106,7 +124,7 @@ class FairQueue(Generic[Item]):
 
     def remove(self, chosen: Collection[Item]) -> None:
         """Remove items that are done next, and charge their costs to their owners."""
-        self._all.remove(chosen, 1.0)
+        self._remove(chosen, 1.0)
 
     def charge(self, owner: Sequence[Hashable], cost: float) -> None:
         """Charge an owner for items that were taken and cost more than was said. An empty queue forgets it."""
@@ -114,7 +132,7 @@ class FairQueue(Generic[Item]):
 
     def forget(self, chosen: Collection[Item]) -> None:
         """Remove items that are no longer wanted."""
-        self._all.remove(chosen, 0.0)
+        self._remove(chosen, 0.0)
 
     def take(self) -> Item | None:
         """Remove and return the next item; None if nothing waits."""
@@ -122,3 +140,8 @@ class FairQueue(Generic[Item]):
         if item is not None:
             self.remove({item})
         return item
+
+    def _remove(self, chosen: Collection[Item], share: float) -> None:
+        known = [(item, self._waiting.pop(item)) for item in chosen if item in self._waiting]
+        if known:
+            self._all.remove([(owner, item, cost) for item, (owner, cost) in known], share)

@@ -22,10 +22,11 @@ _ANSWERING_SECONDS = 0.5  # to tell clients whose requests are not done
 _CLOSING_SECONDS = 1.2  # the longest that everything else may take after the requests
 _WAITING = 2048  # connections that are not yet accepted
 _OTHER_FILES = 1_000  # file descriptors for everything but connections
-# Decoding needs Python's lock again after every operation of compiled code. With the usual 5 ms for a thread that has
-# it, a batch takes three times as long beside one busy thread; with 0.5 ms, twice as long.
-_SWITCH_SECONDS = 0.0005
-_ARENA_MAX, _ARENAS = -8, 2  # of glibc's allocator: by default, each of many threads keeps what it has freed for itself
+# Decoding needs Python's lock again after every operation of compiled code, and waits so long for a thread that has it.
+# With the usual 5 ms, a batch of the reference backend takes three times as long beside one busy thread, with 0.5 ms
+# twice as long.
+SWITCH_SECONDS = 0.00005
+ARENA_MAX, ARENAS = -8, 2  # of glibc's allocator: by default, each of many threads keeps what it has freed for itself
 
 
 class _Server(uvicorn.Server):
@@ -50,7 +51,7 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
     begun: is called with the address
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     _limit_arenas()
     config, limits = service.config, service.config.limits
     _allow_files(limits.connections + _OTHER_FILES)
@@ -87,7 +88,7 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
 def _limit_arenas() -> None:
     """Let all threads share what they have freed, if the C library is glibc."""
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
-        library.mallopt(_ARENA_MAX, _ARENAS)
+        library.mallopt(ARENA_MAX, ARENAS)
 
 
 def _allow_files(count: int) -> None:

@@ -7,7 +7,8 @@ import logging
 import os
 from collections.abc import Awaitable, Hashable, Sequence
 from concurrent.futures import Future
-from threading import Thread
+from contextlib import suppress
+from threading import Lock, Thread
 from typing import TypeVar
 
 import torch
@@ -118,7 +119,7 @@ class Service:
         async with self.texts.hold(client, len(requests)):
             futures = self.batcher.submit(requests, settings, client=client)
             try:
-                return await asyncio.gather(*map(asyncio.wrap_future, futures))
+                return await all_awaited(futures)
             finally:
                 for future in futures:  # no effect on those that are done
                     future.cancel()
@@ -232,3 +233,36 @@ def awaited(future: Future[Result]) -> asyncio.Future[Result]:
     Cancelling the waiting task does not cancel it: work that has started is finished.
     """
     return asyncio.shield(asyncio.wrap_future(future))
+
+
+async def all_awaited(futures: Sequence[Future[Result]]) -> list[Result]:
+    """Await the results of threads, or the first error.
+
+    The event loop is woken once. `asyncio.gather` would wake it for each result, which takes 0.1 s for a request with
+    1,000 texts, during which nobody else is answered.
+    """
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    left, told, changing = len(futures), not futures, Lock()
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def hear(future: Future[Result]) -> None:
+        nonlocal left, told
+        with changing:
+            left -= 1
+            if told or (left and not future.cancelled() and future.exception() is None):
+                return
+            told = True
+        with suppress(RuntimeError):  # the event loop has ended, and the request with it
+            loop.call_soon_threadsafe(end)
+
+    if told:
+        return []
+    for each in futures:
+        each.add_done_callback(hear)
+    await over
+    failed = next((each for each in futures if each.done() and not each.cancelled() and each.exception()), None)
+    return [failed.result()] if failed is not None else [each.result() for each in futures]
