@@ -182,7 +182,7 @@ def test_a_sentence_that_is_done_gives_its_place_to_one_of_the_next_batch(
 def test_a_larger_batch_and_one_of_another_backend_wait(
     tiny: TransformerEngine, stores: list[OpenStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.retrieval.open_store.SMALL", 0)  # searched as a whole, no store is served by compiled code
+    monkeypatch.setattr("knnmt.retrieval.open_store.SMALL", 0)  # no store is searched as a whole in compiled code
     sizes: list[int] = []
     make = CompiledBackend.__init__
 

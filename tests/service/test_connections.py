@@ -28,10 +28,12 @@ ANSWER = b"x" * (1 << 24)  # more than the system buffers
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Reads what is sent, and answers much or little."""
-    while (await receive()).get("more_body"):
-        pass
-    body = ANSWER if scope["path"] == "/large" else b"."
+    """Reads what is sent, and answers it, much or little."""
+    sent, more = b"", True
+    while more:
+        message = await receive()
+        sent, more = sent + message.get("body", b""), message.get("more_body", False)
+    body = {"/large": ANSWER, "/echo": sent}.get(scope["path"], b".")
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -108,6 +110,36 @@ def test_connections_of_an_address_over_its_share_wait() -> None:
         for gone, served in ((1, 3), (0, 4)):
             many[gone].close()
             assert many[served].recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.2", "127.0.0.3"])
+def test_others_are_answered_while_a_body_in_chunks_of_one_byte_is_read(address: str) -> None:
+    """Such a body takes seconds for each megabyte."""
+    count = 200_000
+    slow = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * count
+    with serving(Connections(Limits())) as port, ExitStack() as stack:
+        first = connected(stack, port, "127.0.0.2")
+        sending = Thread(target=lambda: first.sendall(slow + b"0\r\n\r\n"))
+        sending.start()
+        for _ in range(10):
+            assert is_served(port, address)
+        assert select.select([first], [], [], 0)[0] == []  # it is not read yet
+        sending.join()
+        assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("chunk", [1, 3_000, 100_000])
+def test_a_body_in_chunks_arrives_whole(chunk: int) -> None:
+    sent = b"".join(b"%x\r\n%s\r\n" % (chunk, bytes([65 + number % 26]) * chunk) for number in range(300_000 // chunk))
+    head = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serving(Connections(Limits())) as port, ExitStack() as stack:
+        connection = connected(stack, port, "127.0.0.2")
+        connection.sendall(head + sent + b"0\r\n\r\n" + GET)
+        said = b""
+        while said.count(b"HTTP/1.1 200") < 2:
+            said += connection.recv(1 << 20)
+    body = said.partition(b"\r\n\r\n")[2].partition(b"HTTP/1.1")[0]
+    assert body == b"".join(bytes([65 + number % 26]) * chunk for number in range(300_000 // chunk))
 
 
 @pytest.mark.parametrize("request_", [LARGE, LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -46,10 +47,14 @@ def test_threads_give_way_soon_and_share_what_they_free(monkeypatch: pytest.Monk
     service: Any = SimpleNamespace(
         config=ServiceConfig(port=0), access=SimpleNamespace(is_open=True), metrics=Metrics(), ready=True
     )
+    of_requests = logging.getLogger("uvicorn.error")
+    level = of_requests.level
     try:
         run(service, lambda _address: None)
+        assert not of_requests.isEnabledFor(logging.WARNING), "anybody could fill the log with invalid requests"
     finally:
         sys.setswitchinterval(before)
+        of_requests.setLevel(level)
     assert seen == [pytest.approx(SWITCH_SECONDS, rel=0.1)]
     assert before > SWITCH_SECONDS
     assert noted == [(ARENA_MAX, ARENAS)] == [(-8, 2)]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event, current_thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from test_served_documents import done
 from test_slow_clients import serving
 
 from knnmt.service.access import new_key
+from knnmt.service.asking import while_connected
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.fair_threads import FairThreads
 from knnmt.service.problems import Problem
@@ -134,6 +136,27 @@ def test_the_service_answers_while_it_works_on_a_text(
         assert ask(port, "GET", "/health")[0] == 200
         go.set()
         assert asked.result(60)[0] in (400, 422)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_what_is_cancelled_when_the_service_ends_is_told_so(ready: bool) -> None:
+    """uvicorn cancels what is not done after SIGTERM. That is no failure of the service."""
+    state = SimpleNamespace(service=SimpleNamespace(ready=ready))
+    request: Any = SimpleNamespace(app=SimpleNamespace(state=state))
+
+    async def asked() -> None:
+        async def forever() -> dict[str, str]:
+            await asyncio.sleep(3_600)
+            return {"type": "http.disconnect"}
+
+        request.receive = forever
+        working = asyncio.ensure_future(while_connected(request, asyncio.sleep(3_600)))
+        await asyncio.sleep(0)
+        working.cancel()
+        await working
+
+    with pytest.raises(asyncio.CancelledError if ready else Problem):
+        asyncio.run(asked())
 
 
 def test_the_event_loop_is_woken_once_for_all_texts_of_a_request() -> None:

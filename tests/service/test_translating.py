@@ -6,6 +6,7 @@ import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -63,6 +64,17 @@ def test_what_a_translation_is_and_why(client: TestClient) -> None:
     assert len(made["evidence"]) == len(made["tokens"])
     assert len(made["alternatives"]) == 1
     assert made["evidence"][0]["neighbours"]
+
+
+@pytest.mark.parametrize("path", ["/v1/translate", "/v1/explain"])
+def test_evidence_has_a_limit_that_memory_can_hold(client: TestClient, path: str) -> None:
+    """With 256 neighbours and 16 translations, the evidence of one long text took gigabytes."""
+    asked: dict[str, Any] = {"texts": ["Satz 3 ja ja ja. " * 1_000], "beam": 16, "retrieval": {"k": 256}}
+    if path == "/v1/translate":
+        asked |= {"evidence": True, "n_best": 16}
+    answer = client.post(path, json=asked)
+    assert answer.status_code == 413
+    assert "neighbours; the service takes at most 200,000" in answer.json()["message"]
 
 
 def test_results_come_as_they_are_done(client: TestClient, tiny_translator: Translator, served_store: Path) -> None:

@@ -18,7 +18,7 @@ from knnmt.service.access import Caller, Role
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Tags, fits
 from knnmt.service.guard import DOMAIN
-from knnmt.service.problems import Problem
+from knnmt.service.problems import Problem, ending
 from knnmt.service.request_shapes import Decoded
 from knnmt.service.service import Service
 from knnmt.translator.memories import Request as TextRequest
@@ -28,6 +28,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., object])
 _CALLER = "knnmt.caller"  # the key of the caller in the scope of a request
 _ROLE = "needed_role"  # the attribute of an endpoint
 _VERSION = re.compile(r"v\d")  # what remains of an address when a client drops its last part
+_USUAL_NEIGHBOURS, _CHARACTERS_OF_A_TOKEN = 16, 3
 _WRITTEN_BYTES = 1 << 20  # bytes written at once
 _bearer = HTTPBearer(auto_error=False, description="An API key, if the service has keys.")
 
@@ -173,6 +174,20 @@ def _require(sound: bool, found: str, most: str) -> None:
         )
 
 
+def require_little_evidence(asked: Decoded, translations: int, limits: Limits) -> None:
+    """Raise a problem if the evidence of a request would take much memory: an object for each neighbour of each token.
+
+    translations: of each text
+    """
+    neighbours = asked.retrieval.settings().k or _USUAL_NEIGHBOURS
+    named = sum(map(len, asked.texts)) // _CHARACTERS_OF_A_TOKEN * neighbours * translations
+    _require(
+        named <= limits.evidence,
+        f"texts whose evidence would name about {named:,} neighbours",
+        f"{limits.evidence:,}",
+    )
+
+
 async def text_requests(asked: Decoded, domain: Domain, service: Service, caller: Caller) -> list[TextRequest]:
     """The texts of a request as the batcher takes them."""
     limits = service.config.limits
@@ -278,7 +293,12 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     """Await some work, and cancel it if the client disconnects."""
     doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(request))
     try:
-        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if request.app.state.service.ready:
+                raise
+            raise ending() from None  # uvicorn cancels what is not done after SIGTERM
         if doing.done():
             return doing.result()
         raise Problem(499, "gone", "the client disconnected")

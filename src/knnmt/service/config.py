@@ -43,6 +43,7 @@ class Limits:
     queue: texts of a client that wait or are decoded at the same time; further requests of the client wait
     wait_seconds: the longest time that a request may take; it then fails
     beam, neighbours: the largest values that a request may ask for
+    evidence: neighbours that the evidence of a request may name, about
     cached: results that are remembered
     head_seconds: for the head of a connection's first request
     idle_seconds: between two requests
@@ -67,6 +68,7 @@ class Limits:
     wait_seconds: float = 300.0
     beam: int = 16
     neighbours: int = 256
+    evidence: int = 200_000
     cached: int = 4_096
     head_seconds: float = 10.0
     idle_seconds: float = 30.0

@@ -4,6 +4,9 @@ uvicorn limits the length of a request's head, but not the time in which it must
 too many connections are open. Clients that send half a request, or do not read their answers, could use up all places.
 Here a connection that waits too long for its client is closed. When all places are taken, connections that wait for
 their clients make room for new ones. The time that a body takes is limited where it is read (`guard.py`).
+
+A body in chunks of one byte takes thousands of times as long to read as another: seconds for each megabyte, in which
+nobody else would be answered. So what comes in chunks is read piece by piece, and addresses take turns.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from operator import attrgetter
 from typing import Any, cast
 
 from h11 import LocalProtocolError
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from knnmt.service.config import LEAST_BYTES, Limits
 
 _LOOKS = 10  # in the shortest time limit
 _ROOM = 50  # a 50th of the connections is closed together to make room, at least one
+_PIECE = 4_096  # bytes that are read at once of a request whose length is not known; some milliseconds at most
 _PROXIES = ("127.0.0.1", "::1")  # their connections are those of many clients
 _SITE_BITS = 64  # of an IPv6 address: a client usually has all addresses that begin with the same bits
 
@@ -42,12 +47,13 @@ class Connection(H11Protocol):
         self.address: Hashable = None
         self.is_held = self._has_answered = False
         self.waits_since = time.monotonic()
-        self._early = b""  # what came before there was a place
+        self._early = b""  # what came before there was a place, or before the connection's turn
         self._unread, self._read, self._reading_since = 0, 0, 0.0  # bytes of the answer
 
     def connection_made(self, transport: Any) -> None:
         """Take a place."""
         super().connection_made(transport)
+        self.flow = _Flow(transport, self)
         transport.set_write_buffer_limits(high=0)  # the application sends more when the client has read everything
         self.address = _site(self.client[0]) if self.client else None
         self._among.add(self)
@@ -75,20 +81,44 @@ class Connection(H11Protocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Read what the client sends, when the connection has a place."""
-        if self.is_held:  # uvloop begins to read after `connection_made`, whatever was said there
+        """Read what the client sends, when the connection has a place, and in pieces if that may take long."""
+        if self.is_held or self._early:  # uvloop begins to read after `connection_made`, whatever was said there
             self._early += data
             self.flow.pause_reading()
         else:
-            super().data_received(data)
+            self._read_piece(data)
+
+    def read_on(self) -> None:
+        """Read the next piece of what has come."""
+        data, self._early = self._early, b""
+        self.flow.resume_reading()
+        if data and not self.transport.is_closing():
+            self._read_piece(data)
+
+    def _read_piece(self, data: bytes) -> None:
+        size = len(data) if self._knows_length else _PIECE
+        super().data_received(data[:size])
+        if size < len(data) and self._knows_length:
+            super().data_received(data[size:])
+        elif size < len(data):
+            self._early = data[size:]
+            self.flow.pause_reading()
+            self._among.let_read_on(self)
+
+    @property
+    def _knows_length(self) -> bool:
+        """Whether the body of a request is read whose length was stated: it needs few steps."""
+        return not self.waits_for_head and all(name != b"transfer-encoding" for name, _ in self.headers)
+
+    @property
+    def has_early(self) -> bool:
+        """Whether something has come that is not read yet."""
+        return bool(self._early)
 
     def release(self) -> None:
         """Read requests from now on."""
         self.is_held, self.waits_since = False, time.monotonic()
-        self.flow.resume_reading()
-        early, self._early = self._early, b""
-        if early:
-            self.data_received(early)
+        self.read_on()
 
     @property
     def waits_for_head(self) -> bool:
@@ -124,6 +154,19 @@ class Connection(H11Protocol):
         return int(self.transport.get_write_buffer_size())
 
 
+class _Flow(FlowControl):
+    """uvicorn's flow control, which does not read on while something that has come is not read yet."""
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if not self._connection.has_early:
+            super().resume_reading()
+
+
 class Connections:
     """The open connections of one server. Only for the thread of its event loop."""
 
@@ -133,6 +176,7 @@ class Connections:
         self._served = Counter[Hashable]()  # by address, without those that are held
         self._held: dict[Hashable, dict[Connection, None]] = {}  # by address, each in the order of arrival
         self._looking = False
+        self._reading: dict[Hashable, dict[Connection, None]] = {}  # by address, those that have more to read
 
     def __len__(self) -> int:
         return len(self._open)
@@ -158,6 +202,21 @@ class Connections:
         if not self._looking:
             self._looking = True
             self._look()
+
+    def let_read_on(self, connection: Connection) -> None:
+        """Give a connection its next turn to read: after everything else that is due, one of each address."""
+        if not self._reading:
+            asyncio.get_running_loop().call_soon(self._take_turns)
+        self._reading.setdefault(connection.address, {})[connection] = None
+
+    def _take_turns(self) -> None:
+        reading, self._reading = self._reading, {}
+        for same in reading.values():
+            first = next(iter(same))
+            del same[first]
+            for each in same:
+                self.let_read_on(each)
+            first.read_on()
 
     def remove(self, gone: Connection) -> None:
         """Give the place of a connection to one that waits for it."""

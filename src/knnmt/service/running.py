@@ -51,6 +51,9 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
     begun: is called with the address
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn.error").setLevel(
+        logging.ERROR
+    )  # its warnings are about requests: anybody could fill the log
     sys.setswitchinterval(SWITCH_SECONDS)
     _limit_arenas()
     config, limits = service.config, service.config.limits

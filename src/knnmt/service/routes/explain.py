@@ -16,6 +16,7 @@ from knnmt.service.asking import (
     TheService,
     directed,
     domain_asked,
+    require_little_evidence,
     require_texts,
     text_requests,
     while_connected,
@@ -35,6 +36,7 @@ async def explain(asked: ExplainAsked, request: Request, service: TheService, ca
     languages = asked.source_language, asked.target_language
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
     domain.required_store()
+    require_little_evidence(asked, 1, service.config.limits)
     requests = await directed(service, await text_requests(asked, domain, service, caller))
     alone = [
         TextRequest(each.text, None, None, each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)

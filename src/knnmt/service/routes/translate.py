@@ -22,6 +22,7 @@ from knnmt.service.asking import (
     TheService,
     directed,
     domain_asked,
+    require_little_evidence,
     text_requests,
     while_connected,
 )
@@ -50,6 +51,8 @@ async def translate(asked: TranslateAsked, request: Request, service: TheService
     """
     languages = asked.source_language, asked.target_language
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
+    if asked.evidence:
+        require_little_evidence(asked, asked.n_best, service.config.limits)
     requests = await directed(service, await text_requests(asked, domain, service, caller))
     if asked.stream:
         service.batcher.require_open()  # while the answer can still have another status
