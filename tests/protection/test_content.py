@@ -80,6 +80,8 @@ def test_a_short_translation_is_short_for_its_memory() -> None:
         ("new new new file", "new"),
         ("Kreatinininininine", "in"),
         ("step by step", ""),
+        ("If it is an error, an error is raised", ""),
+        ("If it is an error an error is raised", "an error"),
         ("no, no", ""),
         ("1,000,000,000", ""),
         ("----------", ""),

@@ -78,6 +78,7 @@ LANGUAGE = [
     "S_peichern", "Be_arbeiten", "&Datei", "~Ansicht", "Alles _auswählen", "E-Mail und WLAN, iPhone und eBay",
     "Wirklich?! So... Ja; nein - doch – genau — gut.",
     "Das kostet $$, nicht $$$; #1 und # 2 # von #Wien# oder #eins#zwei, ## Titel ##, ~~alt~~ *neu* | *so* |",
+    "HTML/CSS und Post/Zip, Text/Doc oder Import/Export/Log",
     "Freitag @ Wien @ Graz, @anna@beispiel und ###",
     "(siehe oben) [Anmerkung] »Zitat« 'so' \"so\" {Aber das hier nicht}",
     "Das kostet 5 € oder $5 (ca. 12.000.000 Yen), um 12:30 Uhr am 1.2.2024.",

@@ -222,6 +222,7 @@ def test_a_glossary_is_sent_used_and_deleted(page: Page) -> None:
         )
         page.get_by_role("button", name="Send", exact=True).click()
     assert f"glossary_id={number}" in sent.value.url
+    playwright.expect(page.get_by_role("status")).to_contain_text("a.json is translated")
     require_accessible(page)
     page.get_by_role("button", name="Delete the glossary").click()
     playwright.expect(page.get_by_role("status")).to_contain_text("is deleted")

@@ -6,6 +6,7 @@ Memories are made up so that they force an invention, and searches are scripted:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,6 +166,55 @@ def test_a_second_try_keeps_placeholders(guard: GuardedSearch, engine: Transform
     good = "The file was deleted yesterday, and nobody noticed: %s"
     script = Script(engine, [], [good.replace("%s", "x"), good])
     assert translated(guard, engine, source, first, script).text == good
+
+
+WELCOME = "Willkommen bei ###SITENAME###, Ihr @@host@@ hat %d%% von {1}."
+
+
+def with_stand_ins(guard: GuardedSearch, engine: TransformerEngine, template: str, *bound: str) -> tuple[Part, int]:
+    """The translation of `WELCOME` if the text with stand-ins becomes a template; how often it was searched again."""
+    script, searches = Script(engine), []
+
+    def search(jobs: Sequence[Job], required: Sequence[Requirements] | None, again: bool = False) -> list[list[Part]]:
+        searches.append(required)
+        if required is not None:
+            return [script.parts(*bound)]
+        assert not again
+        asked = "Willkommen bei {2}, Ihr {3} hat {4} von {5}."
+        assert [each.source for each in jobs] == engine.tokenizer.encode_sources([asked])
+        parts = script.parts(template)
+        return [[replace(each, evidence=[object()] * len(each.hypothesis.tokens)) for each in parts]]  # type: ignore[list-item]
+
+    (parts,) = guard.kept([job(engine, WELCOME)], [script.parts("Welcome to #SITENAME##, @host@@@.")], search)
+    return parts[0], len(searches)
+
+
+def test_a_text_whose_placeholders_change_is_translated_with_stand_ins(
+    guard: GuardedSearch, engine: TransformerEngine
+) -> None:
+    """Trap: constrained search keeps every placeholder, but may leave out what is between them."""
+    part, searches = with_stand_ins(guard, engine, "Welcome to {2}, your {3} has {4} of {5}.")
+    assert (part.text, searches) == ("Welcome to ###SITENAME###, your @@host@@ has %d%% of {1}.", 1)
+    assert part.cautions == ()
+    tokens = part.hypothesis.tokens
+    assert engine.tokenizer.decode(tokens) == part.text
+    assert len(part.evidence) == len(tokens)
+    of_words = {
+        engine.tokenizer.decode([token]).strip() for token, why in zip(tokens, part.evidence, strict=True) if why
+    }
+    assert "host" not in of_words
+    assert {None} < set(part.evidence)
+
+
+@pytest.mark.parametrize(
+    "template", ["Welcome to {2}, your {3} has {4}.", "Welcome, {2} {2}, {3} {4} {5}.", "Welcome."]
+)
+def test_stand_ins_that_are_lost_or_repeated_leave_constrained_search(
+    guard: GuardedSearch, engine: TransformerEngine, template: str
+) -> None:
+    good = "Welcome to ###SITENAME###, @@host@@ has %d%% of {1}."
+    part, searches = with_stand_ins(guard, engine, template, good)
+    assert (part.text, searches) == (good, 2)
 
 
 def test_a_translation_that_looks_wrong_is_not_returned_before_its_second_try(

@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+")
 _STUTTER = re.compile(r"([^\W\d_]{2,20}?)\1{3}")  # a part of a word four times in a row
 _MAX_REPEATED = 20  # words of a phrase that is looked for
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
-_SIGNS = frozenset("{}[]|\\^_<>@")  # which no language needs in the place of a word
+_SIGNS = frozenset("{}[]|\\^_<>@`")  # which no language needs in the place of a word
 # Signs that translators keep, whatever they stand for: in 21,118 messages that people translated, 5 had lost one.
 _KEPT_SIGNS = frozenset("{}[]|\\^<>@$=")
 _ROW_SIGNS = frozenset("{}[]|\\^<>@$=#~+*_:")  # of which translators keep several in a row; 2 had lost some
@@ -79,8 +79,11 @@ def repetition(text: str) -> str:
     """What a text says several times in a row; empty if there is nothing.
 
     That is a phrase that comes twice, a word that comes three times, or a part of a word that comes four times.
+    Two words may come again in the next clause ("if it is an error, an error is raised").
     """
-    words = _WORD.findall(text.lower())
+    lowered = text.lower()
+    found = [*_WORD.finditer(lowered)]
+    words = [each[0] for each in found]
     if len(words) - len(set(words)) >= 2:
         last: dict[str, int] = {}
         for place, word in enumerate(words):
@@ -89,10 +92,13 @@ def repetition(text: str) -> str:
             if 0 < length <= _MAX_REPEATED:
                 phrase = words[place - length : place]
                 again = words[place : place + max(length, 2)]
-                if again == (phrase if length > 1 else 2 * phrase) and not "".join(phrase).isdigit():
+                is_next_clause = length == 2 and "," in lowered[found[place - 1].end() : found[place].start()]
+                if again == (phrase if length > 1 else 2 * phrase) and not (
+                    "".join(phrase).isdigit() or is_next_clause
+                ):
                     return " ".join(phrase)
-    found = _STUTTER.search(text)
-    return found[1] if found else ""
+    stutter = _STUTTER.search(text)
+    return stutter[1] if stutter else ""
 
 
 def invented(source: str, target: str, has: Collection[Found], wanted: Collection[Found]) -> list[Fault]:

@@ -390,7 +390,7 @@ KINDS = (
     PlaceholderKind(
         "file name",
         ANYWHERE,
-        rf"(?<![\w./*-])(?:\*\.|\w[\w-]*+[./])(?:[\w-]++[./])*(?i:{_FILE_ENDING})(?!\w)"
+        rf"(?<![\w./*-])(?:\*|\w[\w-]*+)(?:[./][\w-]++)*\.(?i:{_FILE_ENDING})(?!\w)"
         rf"|(?<![\w.…*-])\.(?:{_FILE_ENDING})(?!\w)",
         r"\.\w",
         "https://www.iana.org/assignments/media-types/",

@@ -1,9 +1,10 @@
 """Translations that keep what they must: decoded freely, checked, and searched in another way only if that fails.
 
     1  the free translation, if it has all placeholders, numbers and terms
-    2  constrained search for them; without the terms if that finds nothing
-    3  the pieces between placeholders, each by itself (InPiecesWarning)
-    4  the source as it is (SourceKeptWarning)
+    2  the free translation of the text with stand-ins ({1}) for its placeholders, which then take their places
+    3  constrained search for them; without the terms if that finds nothing
+    4  the pieces between placeholders, each by itself (InPiecesWarning)
+    5  the source as it is (SourceKeptWarning)
 
 If the content of what was found looks wrong (`protection/content.py`), many hypotheses of the model alone are compared
 with it, and then of a search with the memory, but without special characters that the source lacks. If none looks
@@ -23,6 +24,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Protocol
 
 from knnmt.corpus.accelerators import with_accelerator
@@ -36,16 +38,19 @@ from knnmt.protection.marked import Code, joined_strings, read, written
 from knnmt.protection.placeholders import Found, Kind, joined_exact, writings
 from knnmt.translator.assembly import Part
 from knnmt.translator.code_placing import CodePlacing, between
+from knnmt.translator.evidence import Evidence
 from knnmt.translator.guarded import Guarded, with_shown_codes
+from knnmt.translator.guarding import braced_stand_ins
 from knnmt.translator.job import Job
 from knnmt.translator.segments import TextSegment, laid_out
+from knnmt.translator.spans import changes_between
 from knnmt.translator.translation import Caution
 
 _PENALTY_WITH_TERMS = 0.5  # terms are not what the model would choose; placeholders, which are in its source, are
 # Free text of a constrained translation may only have these characters from its source.
 _LONGEST_SEARCHED_AGAIN = 160  # tokens of a source
 _RUN = re.compile(r"\d+")
-_SPECIAL = "%{}$\\<>&@#[]|^~_=/0123456789€£¥₹₽₩¢‰"
+_SPECIAL = "%{}$\\<>&@#[]|^~`_=/0123456789€£¥₹₽₩¢‰"
 
 
 class Search(Protocol):
@@ -80,6 +85,8 @@ class GuardedSearch:
             for job, parts in zip(jobs, found, strict=True)
         ]
         failed = [number for number, parts in enumerate(found) if parts and not results[number]]
+        self._search_with_stand_ins(jobs, failed, results, search)
+        failed = [number for number in failed if not results[number]]
         self._search_again(jobs, failed, results, search, terms=True)
         # Terms are wishes, not guarantees: without them there may be a translation.
         failed = [number for number in failed if not results[number] and jobs[number].guarded.terms]
@@ -123,6 +130,50 @@ class GuardedSearch:
         if glossary is None:
             return []
         return [use.term.target for use in job.guarded.terms if not glossary.is_met(use.term, text)]
+
+    def _search_with_stand_ins(
+        self, jobs: Sequence[Job], failed: Sequence[int], results: list[list[Part]], search: Search
+    ) -> None:
+        """Search for translations of texts in which stand-ins take the places of placeholders, in place.
+
+        Models write `{1}` where they change `@@name@@`, and constrained search may then leave out other words.
+        """
+        asked = {number: each for number in failed if (each := self._with_stand_ins(jobs[number])) is not None}
+        if not asked:
+            return
+        found = search([job for job, _ in asked.values()], None)
+        for (number, (_, stand_ins)), parts in zip(asked.items(), found, strict=True):
+            filled = [made for part in parts if (made := self._with_placeholders(part, stand_ins)) is not None]
+            results[number] = self._sound(jobs[number], filled, terms=True)
+
+    def _with_stand_ins(self, job: Job) -> tuple[Job, dict[str, str]] | None:
+        """A job with stand-ins for placeholders, and what each stands for; None if that is not possible."""
+        text = job.segment.text
+        found = [each for each in joined_exact(job.guarded.found) if each.kind is Kind.EXACT]
+        stand_ins = [*islice(braced_stand_ins(text, self.writes), len(found))]
+        if _is_too_long(job) or not found or len(stand_ins) < len(found):
+            return None
+        parts = [text[start:end] for start, end in between(text, found)]
+        written_out = "".join(map("".join, zip(parts, [*stand_ins, ""], strict=True)))
+        (source,) = self._engine.tokenizer.encode_sources([written_out])
+        return replace(job, source=source), dict(zip(stand_ins, (each.text for each in found), strict=True))
+
+    def _with_placeholders(self, part: Part, stand_ins: Mapping[str, str]) -> Part | None:
+        """A part with the placeholders in the places of their stand-ins; None if one is not there exactly once."""
+        tokenizer, hypothesis = self._engine.tokenizer, part.hypothesis
+        text = tokenizer.decode(hypothesis.tokens)
+        if any(text.count(each) != 1 for each in stand_ins):
+            return None
+        text = re.sub("|".join(map(re.escape, stand_ins)), lambda each: stand_ins[each[0]], text)
+        (tokens,) = tokenizer.encode_targets([text])
+        if tokenizer.decode(tokens) != text:
+            return None
+        evidence: list[Evidence | None] = [None] * len(tokens) if part.evidence else []
+        if part.evidence:  # of the tokens that stay
+            for kind, start, end, first, last in changes_between(hypothesis.tokens, tokens):
+                if kind == "equal":
+                    evidence[first:last] = part.evidence[start:end]
+        return replace(part, hypothesis=Hypothesis(tuple(tokens), hypothesis.score), evidence=evidence, steps=None)
 
     def _search_again(
         self, jobs: Sequence[Job], failed: Sequence[int], results: list[list[Part]], search: Search, terms: bool

@@ -116,8 +116,16 @@ def _first_letters_after(leaf: Marked) -> list[str]:
 
 def _stand_ins(text: str, writes: Callable[[str], bool]) -> Iterator[str]:
     """Stand-ins for unknown words that the text does not have: forms that models have seen as placeholders."""
-    forms = [*(f"{{{number}}}" for number in range(1, 100)), *(f"X{number}" for number in range(1, 100))]
-    return (each for each in forms if each not in text and writes(each))
+    yield from braced_stand_ins(text, writes)
+    yield from (each for number in range(1, 100) if (each := f"X{number}") not in text and writes(each))
+
+
+def braced_stand_ins(text: str, writes: Callable[[str], bool]) -> Iterator[str]:
+    """`{1}` and so on, as far as the text does not have them.
+
+    writes: whether the model's vocabulary can write a text
+    """
+    return (each for number in range(1, 100) if (each := f"{{{number}}}") not in text and writes(each))
 
 
 def _without_accelerator(

@@ -50,8 +50,8 @@ def moved_spans(spans: Sequence[Span], text: str, other: str) -> list[Span]:
     return [(first, last if end > start else first) for (first, last), (start, end) in zip(whole, spans, strict=True)]
 
 
-def changes_between(one: Sequence[str], other: Sequence[str]) -> list[Change]:
-    """What turns one text into another, as `SequenceMatcher.get_opcodes`.
+def changes_between(one: Sequence[str] | Sequence[int], other: Sequence[str] | Sequence[int]) -> list[Change]:
+    """What turns one text, or its tokens, into another, as `SequenceMatcher.get_opcodes`.
 
     What is between equal beginnings and equal ends is compared only if it is short, because that takes more than linear
     time; otherwise it is one change.
@@ -69,7 +69,7 @@ def changes_between(one: Sequence[str], other: Sequence[str]) -> list[Change]:
     return [*changes, ("equal", len(one) - end, len(one), len(other) - end, len(other))] if end else changes
 
 
-def _are_equal(pair: tuple[str, str]) -> bool:
+def _are_equal(pair: tuple[object, object]) -> bool:
     return pair[0] == pair[1]
 
 
