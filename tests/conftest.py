@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 import typer.main
-import typer.testing
 
 from support import ROOT, warm
 from support.checkpoints import MakeCheckpoint, edit_json, own_engine, write_checkpoint
@@ -38,6 +37,8 @@ hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("quick")
 _NEEDING_A_GPU = pytest.StashKey[int]()
+# Tests run hundreds of commands, and `typer.testing`, which they import later, would make all commands for each one.
+typer.main.get_command = cache(typer.main.get_command)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -111,21 +112,13 @@ def load_the_shipped_model_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def read_the_command_line_once() -> Iterator[None]:
-    """`CliRunner` would make all commands of their functions for each one that it runs, and tests run hundreds."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("typer.testing._get_command", cache(typer.main.get_command))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def wait_for_no_disk() -> Iterator[None]:
     """Only a power cut shows whether a file has reached the disk, and cores would wait for it thousands of times.
 
-    What takes the place of `fsync` fails for a file that is not open, too. Processes that tests kill do wait.
+    Processes that tests kill do wait.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "fsync", os.fstat)
+        patched.setattr("knnmt.output_files.sync", os.fstat)  # which fails for a file that is not open, too
         yield
 
 

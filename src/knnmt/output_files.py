@@ -44,6 +44,11 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def sync(descriptor: int) -> None:
+    """Wait until the disk has what was written to a file, so that a power failure does not take it."""
+    os.fsync(descriptor)
+
+
 @contextmanager
 def replacing(path: Path, keep_unfinished: bool = False) -> Iterator[BinaryIO]:
     """A file to write that replaces `path` in one step when the block ends.
@@ -87,7 +92,7 @@ def replacing(path: Path, keep_unfinished: bool = False) -> Iterator[BinaryIO]:
             if old is not None and sys.platform != "win32":
                 with suppress(OSError):  # only the administrator may give files away
                     os.fchown(descriptor, old.st_uid, old.st_gid)
-            os.fsync(descriptor)
+            sync(descriptor)
             if sys.platform == "win32":  # which renames no open file; elsewhere the lock is held until the end
                 file.close()
             put_in_place(unfinished, place)

@@ -21,7 +21,6 @@ from knnmt_lab.checks import check
 KEY = "KNNMT_LLM_KEY"
 MAX_EXAMPLES = 100
 _SECONDS = 120.0  # for an answer
-_MAX_ANSWER_BYTES = 1 << 20
 _MAX_CHARACTERS = 20_000  # of a translation
 _TOKENS = (64, 4)  # the limit of an answer: a fixed number, plus a number for each word of the source
 _TRIES, _AGAIN = 3, (429, 500, 502, 503, 504)
@@ -83,9 +82,16 @@ def _printable(text: str) -> str:
 
 
 class ChatEndpoint:
-    """Asks one model, one text at a time. seconds: time limit for an answer"""
+    """Asks one model, one text at a time. seconds, max_answer_bytes: limits for an answer"""
 
-    def __init__(self, settings: ChatSettings, languages: tuple[str, str], seconds: float = _SECONDS) -> None:
+    def __init__(
+        self,
+        settings: ChatSettings,
+        languages: tuple[str, str],
+        seconds: float = _SECONDS,
+        max_answer_bytes: int = 1 << 20,
+    ) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self._settings, self._languages, self._seconds = settings, languages, seconds
         parts = urlsplit(settings.url)
         path = parts.path.rstrip("/")
@@ -146,7 +152,7 @@ class ChatEndpoint:
         try:
             connection.request("POST", self._path, body, headers)
             response = connection.getresponse()
-            content = response.read(_MAX_ANSWER_BYTES + 1)
+            content = response.read(self._max_answer_bytes + 1)
         except TimeoutError as error:
             raise ServiceError(
                 f"{place}: no answer within {self._seconds:g} s. Is the model loaded, and fast enough?"
@@ -155,6 +161,8 @@ class ChatEndpoint:
             raise ServiceError(f"{place}: cannot be reached: {error}. Is an endpoint running there?") from error
         finally:
             connection.close()
-        if len(content) > _MAX_ANSWER_BYTES:
-            raise ServiceError(f"{place}: its answer has more than {_MAX_ANSWER_BYTES >> 20} MiB, which is too much")
+        if len(content) > self._max_answer_bytes:
+            raise ServiceError(
+                f"{place}: its answer has more than {self._max_answer_bytes >> 20} MiB, which is too much"
+            )
         return response.status, content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import store as bare
-from knnmt.fitting import index_choice
+from knnmt.fitting import index_choice, index_preparation
 from knnmt.index.exact import ExactIndex
 from support.checkpoints import own_engine
 from support.datastore_pairs import some_pairs
@@ -82,7 +83,7 @@ def test_so_they_do_with_an_index_of_faiss(
     def milliseconds(index: object, *_: Any) -> dict[int, float]:
         return dict.fromkeys((5, 40, 80), 9.0 if isinstance(index, ExactIndex) else 1.0)
 
-    monkeypatch.setattr(index_choice, "_MAX_EXACT_ENTRIES", 10)
+    monkeypatch.setattr(index_preparation, "Chooser", partial(index_choice.Chooser, max_exact_entries=10))
     monkeypatch.setattr(index_choice, "milliseconds_per_batch", milliseconds)
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
     made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,12 @@ from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
+from knnmt.fitting import index_preparation
 from knnmt.fitting.calibration import Calibration
-from knnmt.index import store_index
-from knnmt.index.saved import build_index, read_saved
+from knnmt.fitting.index_choice import Chooser
+from knnmt.index.saved import build_index, lags, read_saved
 from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval import open_store
 from knnmt.translator import memories
 from support import warm
 from support.datastore_pairs import some_pairs
@@ -156,7 +159,7 @@ def test_adding_to_a_store_with_an_index(
     assert (store / INDEXES / "index.json").read_bytes() == before
     assert "exact for 9 newer ones" in StoreIndex(Datastore.open(store)).description
 
-    monkeypatch.setattr("knnmt.index.saved._MIN_FELT_ENTRIES", 5)
+    monkeypatch.setattr("knnmt.index.saved.lags", partial(lags, noticeable_entries=5))
     said, _ = succeeds("add", store, more, *model)
     assert f"index      ivf-flat, {Datastore.open(store).entries:,} entries" in said
     assert "newer" not in StoreIndex(Datastore.open(store)).description
@@ -243,11 +246,11 @@ def test_mistakes_of_translating_with_a_store_are_explained(store: Path, model: 
 def test_a_large_store_without_index_gives_a_hint(
     store: Path, model: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
-    monkeypatch.setattr(memories, "_said", set())
+    monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
+    monkeypatch.setattr(memories, "warned", set())
     _, said = succeeds("translate", "-d", store, *model, stdin=LINES)
     assert said.count(f"knnmt: warning: {store}: searched exactly; `knnmt index {store}` makes it faster\n") == 1
-    monkeypatch.setattr(memories, "_said", set())
+    memories.warned.clear()
     assert "searched" not in succeeds("translate", "-d", store, "--exact", *model, stdin=LINES)[1]
     build_index(Datastore.open(store), "exact")
     assert "searched" not in succeeds("translate", "-d", store, *model, stdin=LINES)[1]
@@ -269,9 +272,9 @@ def test_a_large_store_without_index_gives_a_hint(
 def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     store: Path, model: list[str], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
-    monkeypatch.setattr("knnmt.fitting.index_choice._MAX_EXACT_ENTRIES", 10)
-    monkeypatch.setattr(memories, "_said", set())
+    monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
+    monkeypatch.setattr(index_preparation, "Chooser", partial(Chooser, max_exact_entries=10))
+    monkeypatch.setattr(memories, "warned", set())
     monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
     for module in ("holding_out", "adapting"):
         monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)

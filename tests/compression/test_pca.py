@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.compression import pca
 from knnmt.compression.pca import KeyProjection, fit, reduce
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore, matching
@@ -40,14 +39,11 @@ def distances(rows: Array) -> Array:
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 1000])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_fit_by_blocks_is_the_decomposition_of_all_live_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, dtype: str
-) -> None:
-    monkeypatch.setattr(pca, "_BLOCK_ROWS", rows)
+def test_a_fit_by_blocks_is_the_decomposition_of_all_live_keys(tmp_path: Path, rows: int, dtype: str) -> None:
     store = made_store(tmp_path / "s", random_keys(200, DIM, dtype=dtype), random_values(200))
     store.remove(matching(match=r"Satz \d*3$"))
     assert store.manifest.live_entries == 180
-    projection = fit(store, 5)
+    projection = fit(store, 5, block_rows=rows)
     mean, components, explained = by_decomposition(column(store, "keys"))
     np.testing.assert_allclose(projection.mean, mean, rtol=1e-6)
     np.testing.assert_allclose(projection.components, components[:, :5], atol=1e-5)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from knnmt.compression import pruning
 from knnmt.compression.pca import KeyProjection, reduce
 from knnmt.compression.pruning import merge, nearest, prune, prune_by
 from knnmt.datastore import merging
@@ -90,18 +89,23 @@ def test_equal_keys_that_hide_an_entry_from_itself_do_not_cost_it_a_neighbour(tm
     assert nearest(lonely, plain_search(lonely), 2).tolist() == [[-1, -1]]
 
 
-def test_the_order_comes_from_the_seed_and_blocks_do_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_do_not_matter(tmp_path: Path) -> None:
+    store = made_store(tmp_path / "s", random_keys(300, 4), random_values(300, kinds=2))
+    steps: list[int] = []
+    neighbours = nearest(store, plain_search(store), 2, lambda n, _: steps.append(n), block_rows=17)
+    np.testing.assert_array_equal(neighbours, nearest(store, plain_search(store), 2))
+    assert steps == sorted(set(steps))
+    assert len(steps) >= 300 // 17
+    assert steps[-1] == 300
+    values = column(store, "values")
+    np.testing.assert_array_equal(merge(neighbours, values, 3, block_rows=11), merge(neighbours, values, 3))
+
+
+def test_the_order_comes_from_the_seed(tmp_path: Path) -> None:
     store = made_store(tmp_path / "s", random_keys(300, 4), random_values(300, kinds=2))
     made = prune(store, tmp_path / "a", plain_search(store), seed=3)
-    monkeypatch.setattr(pruning, "_BLOCK_ROWS", 17)
-    monkeypatch.setattr(pruning, "_VISITED_TOGETHER", 11)
-    steps: list[int] = []
-    again = prune(store, tmp_path / "b", plain_search(store), seed=3, progress=lambda n, _: steps.append(n))
+    again = prune(store, tmp_path / "b", plain_search(store), seed=3)
     assert again.manifest == made.manifest  # which has the checksums of all files
-    assert steps == sorted(set(steps))
-    assert steps[-1] == 300
     other = prune(store, tmp_path / "c", plain_search(store), seed=4)
     assert other.manifest.segments != made.manifest.segments
     assert made.manifest.transforms == ("prune:k=2,seed=3",)

@@ -92,7 +92,7 @@ from knnmt.compression import pca, pruning, transforming
 from knnmt.datastore import merging
 from knnmt.datastore.store import Datastore
 merging.SLICE_ENTRIES = 40
-pca._BLOCK_ROWS = pruning._BLOCK_ROWS = 40
+pca.key_blocks = pruning.key_blocks = lambda store, rows: transforming.key_blocks(store, 40)
 steps = int(sys.argv[4])
 def step(*_):
     global steps

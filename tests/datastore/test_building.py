@@ -197,7 +197,7 @@ print("built", flush=True)
 """
 
 
-def start_build(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
+def start_build(checkpoint: Path, store: Path) -> warm.Popen:
     command = [sys.executable, "-c", BUILD, str(checkpoint), str(store)]
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

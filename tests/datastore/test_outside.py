@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from knnmt import output_files
 from knnmt.compression.pca import reduce
 from knnmt.datastore.building import build, clear_leftovers
 from knnmt.datastore.lock import writer_lock
@@ -209,14 +210,14 @@ def test_an_error_after_publication_says_that_the_change_was_made(
 def test_an_error_of_the_last_step_says_that_the_file_is_in_its_place(
     store: Datastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsync = os.fsync
+    sync = output_files.sync
 
     def refuse(descriptor: int) -> None:
         if Path(f"/proc/self/fd/{descriptor}").is_dir():
             raise OSError(5, "Input/output error")
-        fsync(descriptor)
+        sync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(output_files, "sync", refuse)
     with pytest.raises(StorageError, match="the change was written, but") as caught:
         write_settings(store.path, a=1)
     assert "Published files are unchanged" not in str(caught.value)

@@ -15,7 +15,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.preparing import prepare
 from knnmt.datastore.segment import NOT_ALIGNED, SCORES
 from knnmt.datastore.store import Datastore, matching
-from knnmt.engine.forced import force
+from knnmt.engine.forced import force, force_text, score
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
 from support.crafted import alter_arrays
@@ -107,13 +107,8 @@ def test_contexts_name_slices(tiny: TransformerEngine) -> None:
     assert digests[0] == prepare(some_pairs(2), tiny.tokenizer, "drop").digest()
 
 
-def test_scores_are_the_same_whatever_is_computed_together(
-    tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    whole = Datastore.build(tmp_path / "whole", some_pairs(9), tiny).segments[0].arrays
-    monkeypatch.setattr("knnmt.engine.forced._SCORES", {"cpu": 3 * tiny.vocabulary_size})
-    parts = Datastore.build(tmp_path / "parts", some_pairs(9), tiny).segments[0].arrays
-    torch.testing.assert_close(
-        torch.from_numpy(whole["log_probabilities"].copy()), torch.from_numpy(parts["log_probabilities"].copy())
-    )
-    assert np.array_equal(whole["first_choices"], parts["first_choices"])
+def test_scores_are_the_same_whatever_is_computed_together(tiny: TransformerEngine) -> None:
+    forced = force_text(tiny, some_pairs(9))
+    whole, parts = (score(tiny, forced.representations, forced.targets, rows) for rows in (None, 3))
+    torch.testing.assert_close(whole[0], parts[0])
+    assert torch.equal(whole[1], parts[1])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from knnmt.documents.docx import Docx
+from knnmt.documents.docx import ArchiveLimits, Docx
 from knnmt.documents.html_pages import HtmlPage
 from knnmt.documents.json_strings import JsonStrings
 from knnmt.documents.markdown import MarkdownPage
@@ -35,16 +35,13 @@ def archive(**members: bytes) -> bytes:
     return written.getvalue()
 
 
-def test_archives_that_unpack_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.documents.docx._MAX_TEXT_BYTES", 1 << 20)
+def test_archives_that_unpack_without_end_are_refused() -> None:
     with pytest.raises(MalformedDocumentError, match="of which 1 MiB are text"):
-        Docx(archive(**{"word/document.xml": b" " * (2 << 20)}), "x.docx")
-    monkeypatch.setattr("knnmt.documents.docx._MAX_BYTES", 1 << 21)
+        Docx(archive(**{"word/document.xml": b" " * (2 << 20)}), "x.docx", ArchiveLimits(text_bytes=1 << 20))
     with pytest.raises(MalformedDocumentError, match="2 MiB"):
-        Docx(archive(**{"word/media/a.png": b"\0" * (3 << 20)}), "x.docx")
-    monkeypatch.setattr("knnmt.documents.docx._MAX_MEMBERS", 3)
+        Docx(archive(**{"word/media/a.png": b"\0" * (3 << 20)}), "x.docx", ArchiveLimits(bytes=1 << 21))
     with pytest.raises(MalformedDocumentError, match="at most 3 members"):
-        Docx(archive(**{f"a{number}": b"" for number in range(4)}), "x.docx")
+        Docx(archive(**{f"a{number}": b"" for number in range(4)}), "x.docx", ArchiveLimits(members=3))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from knnmt.documents.direction import direction_of
 from knnmt.documents.docx import Docx
 from knnmt.documents.kept import Kept
 from knnmt.documents.markdown import MarkdownPage
+from knnmt.documents.markup import parse, xml_content
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
 from knnmt.documents.provenance import MemorySegment, Provenance, UnitWarning
@@ -208,11 +209,10 @@ def test_crafted_xml_is_refused(data: bytes, says: str) -> None:
         open_xliff(data, "x.xlf")
 
 
-def test_more_elements_than_any_document_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.documents.markup._MAX_ELEMENTS", 10)
-    open_xliff(xliff("<a/>" * 7), "x.xlf")
-    with pytest.raises(MalformedDocumentError, match="more than 10 elements"):
-        open_xliff(xliff("<a/>" * 8), "x.xlf")
+def test_more_elements_than_any_document_has_are_refused() -> None:
+    parse(xml_content(b"<r>" + b"<a/>" * 9 + b"</r>", "x.xlf"), max_elements=10)
+    with pytest.raises(MalformedDocumentError, match=r"x\.xlf, line 1: .*more than 10 elements"):
+        parse(xml_content(b"<r>" + b"<a/>" * 10 + b"</r>", "x.xlf"), max_elements=10)
 
 
 def test_a_file_that_is_too_large_or_no_document_is_refused(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_auto_takes_what_is_fastest_where_it_pays(
     without_int8: torch.dtype,
 ) -> None:
     seconds = {"float32": 1.0, "bfloat16": 1 / bfloat16, "int8": 1 / int8}
-    monkeypatch.setattr(precision, "_product_seconds", lambda dtype: seconds[dtype])
+    monkeypatch.setattr(precision, "product_seconds", seconds.__getitem__)
     assert choose_dtype("auto", CPU) == expected
     assert choose_dtype("auto", CPU, with_int8=False) == without_int8
 
@@ -66,14 +66,13 @@ def test_the_probe_measures_products_as_the_decoder_has_them(monkeypatch: pytest
     assert asked == [True]
 
 
-def test_the_probe_is_remembered_for_the_machine(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_is_remembered_for_the_machine(own_cache: Path) -> None:
     measured = cpu_speedups()
     assert measured.keys() == {"int8", "bfloat16"}
     assert min(measured.values()) > 0
     (key,) = json.loads(own_cache.read_text())
     assert cpu_name() in key
-    monkeypatch.setattr(precision, "_product_seconds", lambda dtype: pytest.fail("measured again"))
-    assert cpu_speedups() == measured
+    assert cpu_speedups(lambda dtype: pytest.fail("measured again")) == measured
 
 
 @pytest.mark.parametrize("content", ["{broken", "[]", '{"another machine": 2.0}', '{"this": {}}'])

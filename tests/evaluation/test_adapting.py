@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development import search_text
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.tuning import Tuned, tune_positions
-from knnmt.index.saved import build_index, read_saved
+from knnmt.index.saved import build_index, lags, read_saved
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
 from support import warm
@@ -181,7 +182,7 @@ def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
 ) -> None:
     faiss_or_skip()
     monkeypatch.setattr(adapting, "prepare", lambda store, *_, **__: build_index(store, "ivf-flat"))
-    monkeypatch.setattr("knnmt.index.saved._MIN_FELT_ENTRIES", 1)
+    monkeypatch.setattr(adapting, "lags", partial(lags, noticeable_entries=1))
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -293,7 +294,7 @@ adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell
 """
 
 
-def start(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
+def start(checkpoint: Path, store: Path) -> warm.Popen:
     command = [sys.executable, "-W", "ignore", "-c", ADAPT, str(checkpoint), str(store)]
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

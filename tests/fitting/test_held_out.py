@@ -171,14 +171,11 @@ def test_development_pairs_that_do_not_fit_are_left_out(tiny: TransformerEngine,
         forced_queries(tiny, entries, [long], lambda states: states.float())
 
 
-def test_of_long_sentences_fewer_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.fitting.held_out._MIN_POSITIONS", 240)
-    monkeypatch.setattr("knnmt.fitting.held_out._MIN_SENTENCES", 20)
+def test_of_long_sentences_fewer_are_asked(tmp_path: Path) -> None:
     entries = Entries(write_store(tmp_path / "s", [clustered(800)]))  # sentences of eight
-    assert len(sample(entries, 25).queries) == 200  # as many as were asked for
-    assert len(sample(entries, 90).queries) == 240
-    monkeypatch.setattr("knnmt.fitting.held_out._MIN_SENTENCES", 40)
-    assert len(sample(entries, 90).queries) == 320
+    assert len(sample(entries, 25, min_positions=240, min_sentences=20).queries) == 200  # as many as were asked for
+    assert len(sample(entries, 90, min_positions=240, min_sentences=20).queries) == 240
+    assert len(sample(entries, 90, min_positions=240, min_sentences=40).queries) == 320
 
 
 def test_one_hears_how_far_a_search_is(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def store(tmp_path: Path) -> Datastore:
     return write_store(tmp_path / "store", [clustered(2000), clustered(500, seed=1)])
 
 
-def chooser_of(store: Datastore, temperature: float = TEMPERATURE) -> tuple[Chooser, HeldOutQueries]:
+def chooser_of(store: Datastore, temperature: float = TEMPERATURE, **limits: int) -> tuple[Chooser, HeldOutQueries]:
     entries = Entries(store)
     held_out = sample(entries, 15)
     exact = ExactIndex(entries)
-    return Chooser(store, held_out, exact, held_out.search(exact, K), temperature), held_out
+    return Chooser(store, held_out, exact, held_out.search(exact, K), temperature, **limits), held_out
 
 
 def assert_saved(store: Datastore, chosen: Candidate, held_out: HeldOutQueries) -> None:
@@ -158,12 +158,11 @@ def test_a_single_kind_is_taken_though_it_is_slower(store: Datastore, monkeypatc
 
 
 def test_small_stores_are_searched_exactly_and_larger_ones_try_the_candidates(
-    store: Datastore, monkeypatch: pytest.MonkeyPatch
+    store: Datastore,
 ) -> None:
     faiss_or_skip()
     assert chooser_of(store)[0].choose(Target()).chosen.kind == EXACT
-    monkeypatch.setattr(index_choice, "_MAX_EXACT_ENTRIES", 2000)
-    choosing, held_out = chooser_of(store)
+    choosing, held_out = chooser_of(store, max_exact_entries=2000)
     choice = choosing.choose(Target())
     assert {each.kind for each in choice.measured} == {EXACT, *CANDIDATES}
     assert choice.chosen.kind in CANDIDATES
@@ -196,8 +195,7 @@ def test_without_faiss_search_is_exact_and_the_reason_says_why(
     store: Datastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr(index_choice, "_MAX_EXACT_ENTRIES", 100)
-    choosing, held_out = chooser_of(store)
+    choosing, held_out = chooser_of(store, max_exact_entries=100)
     choice = choosing.choose(Target())
     assert choice.chosen.kind == EXACT
     assert choice.reason == (

@@ -13,7 +13,6 @@ from knnmt.compression.pca import reduce
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
-from knnmt.fitting import fidelity
 from knnmt.fitting.calibration import DEFAULT_K, Calibration
 from knnmt.fitting.index_choice import Candidate, Target
 from knnmt.fitting.index_preparation import prepare
@@ -22,12 +21,6 @@ from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
 from support.datastore_pairs import some_pairs
 from support.index_stores import faiss_or_skip
-
-
-@pytest.fixture(autouse=True)
-def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times do not matter here."""
-    monkeypatch.setattr(fidelity, "_ROUNDS", 1)
 
 
 @pytest.fixture

@@ -25,14 +25,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_fewest_probes_that_hold_the_target(store: Datastore, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "_SENTENCES", 20)
-    monkeypatch.setattr(choosing, "_PARTS", (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.6))
+def test_the_fewest_probes_that_hold_the_target(store: Datastore, device: str) -> None:
+    parts = 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.6
     entries = Entries(store)
     index = DeviceIndex(entries, device, clustered=True)
     probes = []
     for target in (Target(0.5, 0.5), Target(0.9, 0.05), Target(0.99, 0.01)):
-        measured = settle(index, entries, target=target)
+        measured = settle(index, entries, target=target, sentences=20, parts=parts)
         assert measured is not None
         assert target.reached_by(measured)
         assert index.clusters.settled
@@ -41,12 +40,10 @@ def test_the_fewest_probes_that_hold_the_target(store: Datastore, device: str, m
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_where_nothing_holds_it_search_is_exact(store: Datastore, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "_SENTENCES", 20)
-    monkeypatch.setattr(choosing, "_PARTS", (0.1,))
+def test_where_nothing_holds_it_search_is_exact(store: Datastore, device: str) -> None:
     entries = Entries(store)
     index = DeviceIndex(entries, device, clustered=True)
-    assert settle(index, entries, target=Target(1.0, 0.0)) is None
+    assert settle(index, entries, target=Target(1.0, 0.0), sentences=20, parts=(0.1,)) is None
     assert not index.clustered
     queries = torch.from_numpy(clustered(20, seed=3))
     distances_sq, ids = index.search(queries.to(device), 8)

@@ -11,11 +11,10 @@ from knnmt.compression.pruning import prune
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import calibrate_by_segment
 from knnmt.fitting.development import pass_over, search_text
 from knnmt.fitting.held_out import sample
-from knnmt.fitting.search_choice import JudgedSearch, SearchChoice, choose_search, counts_for
+from knnmt.fitting.search_choice import COUNTS, FROM_SENTENCES, JudgedSearch, SearchChoice, choose_search, counts_for
 from knnmt.fitting.tuning import Tried, Tuned, tune_positions
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
@@ -54,38 +53,29 @@ def test_the_fewest_segments_that_lose_hardly_more_than_the_best_are_chosen(
     assert choice.in_words.startswith("of the whole store; loss" if chosen is None else f"by {chosen} segments; loss")
 
 
-def test_each_way_is_judged_with_settings_of_its_own(
-    tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_way_is_judged_with_settings_of_its_own(tiny: TransformerEngine, opened: OpenStore) -> None:
     passed = pass_over(tiny, opened, DEVELOPMENT)
-    monkeypatch.setattr(search_choice, "COUNTS", (2, 5))
-    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", 40)
-    choice = choose_search(tiny, opened, passed)
+    choice = choose_search(tiny, opened, passed, counts=(2, 5))
     assert choice is not None
     assert [each.segments for each in choice.judged] == [2, 5, None]
     for each in choice.judged:
         alone = tune_positions(search_text(tiny, opened, DEVELOPMENT, way=each.segments).positions(), way=each.segments)
         assert each.tuned.fading == alone.fading
         assert each.tuned.fading.fading.segments == each.segments
-    monkeypatch.setattr(search_choice, "_COMPARED", (40, 10))
-    few = choose_search(tiny, opened, passed)
+    few = choose_search(tiny, opened, passed, counts=(2, 5), positions=(40, 10))
     assert few is not None
     assert 0 < few.pairs < choice.pairs == len(DEVELOPMENT)
 
 
-@pytest.mark.parametrize(("fewest", "counts"), [(40, [2, 39]), (41, [])])
-def test_a_small_store_is_searched_as_a_whole(
-    tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch, fewest: int, counts: list[int]
-) -> None:
-    assert counts_for(opened) == []  # 40 sentences are few
+def test_a_small_store_is_searched_as_a_whole(tiny: TransformerEngine, opened: OpenStore) -> None:
+    assert not counts_for(opened)  # 40 sentences are few
     assert choose_search(tiny, opened, pass_over(tiny, opened, DEVELOPMENT)) is None
-    monkeypatch.setattr(search_choice, "COUNTS", (2, 39))
-    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", fewest)
-    assert counts_for(opened) == counts
+    assert counts_for(opened, from_sentences=40) == COUNTS
+    assert not counts_for(opened, from_sentences=41)
 
 
 def test_no_measured_store_that_loses_by_segment_has_the_choice() -> None:
-    assert 4_000 < search_choice._FROM_SENTENCES <= 15_000  # docs/results/segments.md
+    assert 4_000 < FROM_SENTENCES <= 15_000  # docs/results/segments.md
 
 
 @pytest.mark.parametrize("kind", ["whole", "pruned"])

@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from fuzzing.cases import make_case, use_case
 from knnmt.translator.translator import Translator
 
-_SECONDS = 20  # of the processor
 _WALL_SECONDS = 120
 _MEMORY = 2 << 30  # bytes beyond what the process had
 _FAILED = 99
@@ -34,13 +33,13 @@ class Finding:
     details: str
 
 
-def tried(use: Callable[[], object]) -> Finding | None:
-    """What goes wrong when a child process does this."""
+def tried(use: Callable[[], object], seconds: int = 20) -> Finding | None:
+    """What goes wrong when a child process does this in so many seconds of the processor."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _in_child(use, writing)
+        _in_child(use, seconds, writing)
     os.close(writing)
     ended = _wait(child)
     with os.fdopen(reading, encoding="utf-8", errors="replace") as pipe:
@@ -51,17 +50,17 @@ def tried(use: Callable[[], object]) -> Finding | None:
         what, _, details = said.partition("\n")
         return Finding(what, details)
     name = signal.Signals(-ended).name if ended < 0 else f"exit status {ended}"
-    what = f"more than {_SECONDS} s" if name in ("SIGXCPU", "SIGALRM") else name
+    what = f"more than {seconds} s" if name in ("SIGXCPU", "SIGALRM") else name
     return Finding(what, said)
 
 
-def _in_child(use: Callable[[], object], pipe: int) -> None:
+def _in_child(use: Callable[[], object], seconds: int, pipe: int) -> None:
     """Ends the process."""
     status = _FAILED
     try:
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        spent = int(time.process_time()) + _SECONDS
+        spent = int(time.process_time()) + seconds
         resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 5))
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         most = pages * resource.getpagesize() + _MEMORY

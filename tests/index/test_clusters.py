@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.index import clusters, store_index
+from knnmt.index import store_index
 from knnmt.index.base import Found
 from knnmt.index.clusters import Clusters, kept_dimensions
 from knnmt.index.entries import Entries
@@ -70,9 +70,7 @@ def test_a_few_near_tiles_have_most_of_it(tmp_path: Path, device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("rows", "probes"), [(3, 2), (40, 5), (90, 20)])
-def test_sharing_copies_of_tiles_changes_nothing(
-    device: str, rows: int, probes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sharing_copies_of_tiles_changes_nothing(device: str, rows: int, probes: int) -> None:
     index = Clusters(resident(torch.from_numpy(clustered(2000)).half().to(device), device))
     near = torch.randint(index.tiles, (rows, probes), generator=torch.Generator().manual_seed(rows))
     near[: rows // 2, 0] = 1  # a tile that many look into
@@ -81,8 +79,7 @@ def test_sharing_copies_of_tiles_changes_nothing(
     keys = index._scan.rows.view(-1, TILE, asked.shape[1]).float()
     expected = torch.stack([keys[tile] @ asked[i].float() for i, row in enumerate(near.tolist()) for tile in row])
     for shared, at_once in ((1, 7), (4, 10), (16, 1 << 14)):
-        monkeypatch.setattr(clusters, "_QUERIES_PER_TILE", shared)
-        monkeypatch.setattr(clusters, "_TILES_AT_ONCE", at_once)
+        index.queries_per_tile, index.tiles_at_once = shared, at_once
         torch.testing.assert_close(index._scores(asked, near).view(-1, TILE), expected, rtol=1e-3, atol=1e-2)
 
 

@@ -229,7 +229,7 @@ def test_an_index_that_follows_its_store_is_the_one_of_its_state(
     segments, index = [drawn(f"first {number}") for number in range(3)], None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source_side, "MAX_JOINED_ENTRIES", long_there)
-        patch.setattr(source_side, "_MAX_NEWER_TOKENS", newer)
+        patch.setattr(source_side.SourceSide, "max_newer_tokens", newer)
         patch.setattr(covering, "MAX_POSTINGS", 10_000)
         if not compiled:
             patch.setattr(covering, "library", lambda: None)

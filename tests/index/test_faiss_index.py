@@ -11,7 +11,6 @@ import torch
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.index import faiss_index
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex, load_faiss
@@ -330,10 +329,9 @@ def test_rows_of_a_reach_that_gives_too_few_are_searched_again(indexes: dict[str
     assert (index.search(QUERIES, 1000)[1] >= 0).all()
 
 
-def test_products_that_take_more_than_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_that_take_more_than_the_file(tmp_path: Path) -> None:
     """FAISS counts them as what is read: 256 centres by 8 codes of 16 numbers are 128 KiB, the file is smaller."""
     faiss = faiss_or_skip()
-    monkeypatch.setattr(faiss_index, "_BYTES_BESIDES", 0)
     keys = np.random.default_rng(3).standard_normal((600, 8)).astype(np.float16)
     entries = Entries(write_store(tmp_path / "s", [keys]))
     made = faiss.index_factory(8, "IVF256,PQ8x4")
@@ -346,7 +344,7 @@ def test_products_that_take_more_than_the_file(tmp_path: Path, monkeypatch: pyte
     faiss.set_deserialization_vector_byte_limit(path.stat().st_size)
     with pytest.raises(RuntimeError, match="limit"):
         faiss.read_index(str(path))
-    read = FaissIndex.read(path, entries, None, settings, 600)
+    read = FaissIndex.read(path, entries, None, settings, 600, bytes_besides=0)
     assert read._index.use_precomputed_table == made.use_precomputed_table == 1
     queries = torch.randn((20, 8), generator=torch.Generator().manual_seed(3))
     for mine, its in zip(read.search(queries, 8), index.search(queries, 8), strict=True):

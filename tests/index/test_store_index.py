@@ -158,20 +158,18 @@ def test_an_index_that_is_built_or_brought_up_to_date_is_taken_up(store: Datasto
     assert not index.refresh()
 
 
-def test_a_compacted_store_makes_the_index_stale_until_it_is_built_again(
-    store: Datastore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compacted_store_makes_the_index_stale_until_it_is_built_again(store: Datastore) -> None:
     index = indexed(store)
     store.remove(even)
     store.compact()
     assert index.refresh()
     assert index.description == "exact, 996 entries"
     assert index.hint is None  # where every key is looked at in no time, nobody need know
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 995)
-    hint = str(index.hint)
+    noticed = StoreIndex(store, noticeable_entries=995)
+    hint = str(noticed.hint)
     assert "earlier state of the store" in hint
     assert f"`knnmt index {store.path}` builds it again" in hint
-    assert "`knnmt index 'two words'` builds" in str(index.snapshot.hint_for(Path("two words")))
+    assert "`knnmt index 'two words'` builds" in str(noticed.snapshot.hint_for(Path("two words")))
     assert_exact(index.search(QUERIES, 8), store, QUERIES, 8)
     update_index(store)
     assert index.refresh()
@@ -207,14 +205,14 @@ def test_without_faiss_an_index_cannot_be_built(store: Datastore) -> None:
     assert StoreIndex(store).hint is None
 
 
-def test_hints_where_exact_search_is_felt(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 1000)
-    index = StoreIndex(store)
+def test_hints_where_exact_search_is_felt(store: Datastore) -> None:
+    index = StoreIndex(store, noticeable_entries=1000)
     assert str(index.hint) == f"searched exactly; `knnmt index {store.path}` makes it faster"
     build_index(store, "exact")
     index.refresh()
     assert index.hint is None  # somebody chose that
-    index = indexed(store)
+    indexed(store)
+    index.refresh()
     assert index.hint is None
     append_keys(store.path, clustered(1001, seed=3))
     index.refresh()
@@ -234,16 +232,18 @@ def test_a_missing_faiss_is_said_of_stores_where_it_is_felt(
     assert not StoreIndex(store).snapshot.lacks_faiss
     request.getfixturevalue("no_faiss")
     assert StoreIndex(store).hint is None  # so few are searched in no time
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 1000)
-    assert str(StoreIndex(store).hint).startswith(f"{without}`knnmt index {store.path}` make")
+    assert str(StoreIndex(store, noticeable_entries=1000).hint).startswith(f"{without}`knnmt index {store.path}` make")
     build_index(store, "exact")  # which is all that there is to choose
-    assert str(StoreIndex(store).hint).startswith(without)
-    assert "`knnmt index /later`" in str(StoreIndex(store).snapshot.hint_for(Path("/later")))
-    assert StoreIndex(store, exact=True).hint is None
+    index = StoreIndex(store, noticeable_entries=1000)
+    assert str(index.hint).startswith(without)
+    assert "`knnmt index /later`" in str(index.snapshot.hint_for(Path("/later")))
+    assert StoreIndex(store, exact=True, noticeable_entries=1000).hint is None
     build_index(store, "exact", fidelity={MISSING: "faiss-cpu"})
     monkeypatch.undo()  # it is installed
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 1000)
-    assert str(StoreIndex(store).hint) == f"searched exactly; `knnmt index {store.path}` makes it faster"
+    assert (
+        str(StoreIndex(store, noticeable_entries=1000).hint)
+        == f"searched exactly; `knnmt index {store.path}` makes it faster"
+    )
 
 
 def test_a_damaged_index_is_refused(store: Datastore) -> None:

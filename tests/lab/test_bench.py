@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError, SystemStoppedError
 from knnmt.evaluation import running
 from knnmt.evaluation.systems import System
-from knnmt.index import store_index
+from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval import open_store
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt_lab.bench.process import Answer, SystemProcess, start
 from knnmt_lab.bench.running import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
@@ -142,7 +144,7 @@ def test_a_text_is_known_by_its_sentences_and_looked_for_once_in_every_store(sto
 def test_a_system_tells_what_would_make_its_search_faster(
     store: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
+    monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
     options = {"model": str(tiny_checkpoint), "device": "cpu", "settings": {}, "beam": 2}
     _, about = load_translator(datastore=str(store), **options)  # type: ignore[arg-type]
     assert about["hint"] == f"searched exactly; `knnmt index {store}` makes it faster"

@@ -19,7 +19,6 @@ from knnmt.errors import ServiceError, SettingError
 from knnmt.evaluation.evaluating import evaluate
 from knnmt.evaluation.systems import System, gather_systems, parse_system
 from knnmt.retrieval.open_store import OpenStore
-from knnmt_lab import chat
 from knnmt_lab.chat import KEY, ChatEndpoint, ChatSettings
 from knnmt_lab.chat_system import ChatSystem, chosen_pairs
 from support.datastore_pairs import some_pairs
@@ -74,8 +73,8 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     made.thread.join()
 
 
-def endpoint(stub: Stub, path: str = "", seconds: float = 30) -> ChatEndpoint:
-    return ChatEndpoint(ChatSettings(stub.url + path, "small"), ("de", "en"), seconds)
+def endpoint(stub: Stub, path: str = "", seconds: float = 30, **limits: int) -> ChatEndpoint:
+    return ChatEndpoint(ChatSettings(stub.url + path, "small"), ("de", "en"), seconds, **limits)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/chat/completions"])
@@ -138,13 +137,12 @@ def test_busy_endpoints_are_asked_again_but_not_for_ever(stub: Stub) -> None:
     assert len(stub.asked) == 6
 
 
-def test_an_answer_is_bounded(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_bounded(stub: Stub) -> None:
     stub.answers.append((200, saying("x" * 50_000)))
     assert len(endpoint(stub).translate("a").text) == 20_000
-    monkeypatch.setattr(chat, "_MAX_ANSWER_BYTES", 1000)
     stub.answers.append((200, saying("x" * 2000)))
     with pytest.raises(ServiceError, match="more than"):
-        endpoint(stub).translate("a")
+        endpoint(stub, max_answer_bytes=1000).translate("a")
 
 
 def test_nobody_there_and_nobody_answering(stub: Stub) -> None:

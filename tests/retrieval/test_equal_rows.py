@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.retrieval import open_store
 from knnmt.retrieval.open_store import distinct_rows
 
 rows_of_few_kinds = st.lists(st.integers(0, 5), min_size=1, max_size=25)
@@ -35,9 +33,7 @@ def test_each_kind_of_row_is_searched_once(kinds: list[int], dim: int) -> None:
 def test_rows_that_only_look_equal_are_kept_apart(kinds: list[int]) -> None:
     """With a direction of zeros all products are equal, and a first column of zeros tells nothing either."""
     queries = torch.cat([torch.zeros(len(kinds), 1), rows(kinds)], dim=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(open_store, "_direction", lambda dim, device: torch.zeros(dim, device=device))
-        found = distinct_rows(queries)
+    found = distinct_rows(queries, direction=torch.zeros(queries.shape[1]))
     assert (found is None) == (len(kinds) == 1)
     if found is not None:
         assert torch.equal(queries[found[0]][found[1]], queries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import knnmt.retrieval.occurrences as occurrences_module
 from knnmt import Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -24,6 +24,8 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.fitting.development import search_text
 from knnmt.index.entries import Entries
+from knnmt.retrieval import open_store
+from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.sentence_stores import SentenceStores
@@ -123,16 +125,13 @@ def test_a_sentence_of_which_only_the_end_is_known_gets_no_store(tiny: Transform
     assert not len(only_end)
 
 
-def test_pieces_of_occurrences_give_what_the_whole_gives(
-    tiny: TransformerEngine, store: Datastore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_of_occurrences_give_what_the_whole_gives(tiny: TransformerEngine, store: Datastore) -> None:
     sources, states = encoded(tiny, TEXTS)
     occurrences = OpenStore(store).occurrences
+    in_pieces = SourceOccurrences(Entries(store), piece_bytes=2000)
     for config in (FastConfig(5), FastConfig(5, any_token=True)):
         whole = occurrences.entries_for(sources, states, config)
-        with monkeypatch.context() as patch:
-            patch.setattr(occurrences_module, "_PIECE_BYTES", 2000)
-            pieces = occurrences.entries_for(sources, states, config)
+        pieces = in_pieces.entries_for(sources, states, config)
         assert [each.tolist() for each in pieces] == [each.tolist() for each in whole]
 
 
@@ -187,7 +186,7 @@ def test_translations_do_not_depend_on_the_batch_or_on_what_is_held(
     translator = Translator(tiny_checkpoint, device="cpu", datastore=store, fast=4, k=5)
     together = translator.translate(TEXTS, max_tokens=12)
     alone = [translator.translate(text, max_tokens=12) for text in TEXTS]
-    monkeypatch.setattr("knnmt.retrieval.sentence_stores._MAX_HELD_BYTES", 0)
+    monkeypatch.setattr(open_store, "SentenceStores", partial(SentenceStores, held_bytes=0))
     unheld = translator.translate(TEXTS, max_tokens=12, batch_size=2)
     for other in (alone, unheld):
         assert [each.text for each in other] == [each.text for each in together]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -14,9 +15,8 @@ from fastapi.testclient import TestClient
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
-from knnmt.index import saved
-from knnmt.index.saved import build_index, read_saved
-from knnmt.service import index_renewal, writing
+from knnmt.index.saved import build_index, lags, read_saved
+from knnmt.service import index_renewal, service
 from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.writing import Writers
@@ -117,9 +117,10 @@ def test_what_cannot_be_done_changes_nothing(
 
 
 def test_a_store_that_another_process_changes_is_waited_for(
-    client: TestClient, served_store: Path, monkeypatch: pytest.MonkeyPatch
+    start_service: StartService, served_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_LOCKED_SECONDS", 0.1)
+    monkeypatch.setattr(service, "Writers", partial(Writers, locked_seconds=0.1))
+    client = start_service(stores={"small": served_store})
     with writer_lock(served_store):
         answer = client.post(SEGMENTS, json=segments(("a", "b")))
     assert (answer.status_code, answer.json()["code"]) == (503, "locked")
@@ -142,7 +143,7 @@ def test_an_index_that_corrections_outgrow_is_renewed(
         started.append(command)
         return warm.Popen(command if works else [*command[:-1], "nowhere"], **options)
 
-    monkeypatch.setattr(saved, "_MIN_FELT_ENTRIES", 0)
+    monkeypatch.setattr(index_renewal, "lags", partial(lags, noticeable_entries=0))
     monkeypatch.setattr(index_renewal, "start_process", start)
     build_index(Datastore.open(served_store), "rabitq")
     client = start_service(stores={"small": served_store})

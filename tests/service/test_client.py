@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,13 +18,14 @@ import uvicorn
 
 import knnmt
 from knnmt.errors import InputError, ServiceError, SettingError, StorageError
-from knnmt.service import jobs
+from knnmt.service import batching, jobs
 from knnmt.service.access import new_key
 from knnmt.service.answers import SentMemory, ServedDocument
 from knnmt.service.app import make_app
 from knnmt.service.client import Client
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.service import Service
+from knnmt.service.watching import growing
 from knnmt.translator import guarded_search
 from knnmt.translator.translator import Translator
 from support import ROOT, warm
@@ -79,7 +81,7 @@ def test_translating(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_translation_is_heard_while_it_grows(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.service.watching._SECONDS", -1.0)  # at every step
+    monkeypatch.setattr(batching, "growing", partial(growing, seconds=-1.0))  # at every step
     heard: list[tuple[int, str]] = []
     asked: dict[str, Any] = {"beam": 1, "protect": False, "exact_matches": "ignore"}
     texts = ["", "Satz 3 ja ja ja"]

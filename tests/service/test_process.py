@@ -37,7 +37,7 @@ def store(tiny: TransformerEngine, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(checkpoint: Path, store: Path, *more: str) -> Iterator[tuple[subprocess.Popen[Any], int]]:
+def served(checkpoint: Path, store: Path, *more: str) -> Iterator[tuple[warm.Popen, int]]:
     """A service in a process of its own, and its port."""
     command = [sys.executable, "-m", "knnmt", "serve", "-m", str(checkpoint), "--store", f"small={store}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

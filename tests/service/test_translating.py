@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from knnmt.retrieval.settings import described
+from knnmt.service import batching
 from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer, TranslateAnswer, TranslationAnswer
 from knnmt.service.asking import while_connected
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import RetrievalAsked
+from knnmt.service.watching import growing
 from knnmt.translator.translator import Translator
 
 TEXTS = ["abc def", "Satz", "eine Zeile. noch eine Zeile.", "  ", "Satz 3 ja ja ja", "x" * 30]
@@ -91,7 +94,7 @@ def test_results_come_as_they_are_done(client: TestClient, tiny_translator: Tran
 def test_how_far_a_text_is_comes_before_it_is_done(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
 ) -> None:
-    monkeypatch.setattr("knnmt.service.watching._SECONDS", -1.0)  # at every step
+    monkeypatch.setattr(batching, "growing", partial(growing, seconds=-1.0))  # at every step
     texts = [TEXTS[4], "Satz 4 ja ja ja ja. Satz 5 ja"]
     settings = {"exact_matches": "ignore", **settings}
     asked = {"texts": texts, "stream": True, "so_far": True, **settings}

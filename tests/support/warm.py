@@ -1,6 +1,6 @@
 """Processes that import nothing and load no shipped model, which takes seconds: forked from one that has done it.
 
-`Popen` and `run` are those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, with `-W FILTER` or
+`Popen` and `run` work like those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, `-W FILTER` or
 `-P` first. What they start is a process of its own: streams, environment, directory, arguments and exit are as if
 Python had begun it, and whoever asked for it is its parent, who can interrupt, kill and wait for it. With `light=True`
 it is forked from one that has imported the command line, and not PyTorch, for tests of what goes without. Tests of
@@ -20,21 +20,25 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn, Self, cast
 
 from support import TESTS
 
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: who is given the children of a process that ends
 _LENGTH = 8  # bytes that say how long a request is
 _channels: dict[bool, socket.socket] = {}
+Stream = int | IO[Any] | None
 
 
 # In the process that asks ---------------------------------------------------------------------------------------------
@@ -60,33 +64,142 @@ def _end(channel: socket.socket, server: subprocess.Popen[bytes]) -> None:
     server.wait()
 
 
-class Popen(subprocess.Popen[Any]):
-    """As `subprocess.Popen`, but for how the process comes to be."""
+class Popen:
+    """The part of `subprocess.Popen` that tests use. Threads may wait for one process together."""
 
-    def __init__(self, *args: Any, light: bool = False, **options: Any) -> None:
-        self._light = light
-        super().__init__(*args, **options)
-
-    def _execute_child(self, args: Any, *given: Any) -> None:
-        # As `subprocess` calls it since Python 3.11.
-        (_, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *pipes) = given[:15]
-        (own_in, in_pipe, out_pipe, own_out, err_pipe, own_err) = pipes
-        if args[0] != sys.executable or preexec_fn or pass_fds or shell:
-            raise ValueError(f"only `python -c` and `python -m` with their streams, not {args}")
+    def __init__(
+        self,
+        args: Sequence[str | Path],
+        *,
+        stdin: Stream = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        text: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        bufsize: int = -1,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        start_new_session: bool = False,
+        process_group: int | None = None,
+        light: bool = False,
+    ) -> None:
+        if args[0] != sys.executable or process_group not in (None, 0):
+            raise ValueError(f"only `python -c` and `python -m`, in a group of its own or ours, not {args}")
+        self.args, self.returncode = args, None
+        self._waiting = threading.Lock()
         request = {
             "arguments": [str(each) for each in args[1:]],
             "directory": str(cwd or Path.cwd()),
             "environment": dict(os.environ if env is None else env),
-            "own session": bool(given[21]),
+            "own session": start_new_session,
+            "own group": process_group == 0,
         }
         content = json.dumps(request).encode()
-        channel = _connected(self._light)
-        streams = [own if own != -1 else number for number, own in enumerate((own_in, own_out, own_err))]
-        socket.send_fds(channel, [len(content).to_bytes(_LENGTH)], streams)
-        channel.sendall(content)
-        self.pid = int.from_bytes(_exactly(channel, _LENGTH))
-        self._child_created = True
-        self._close_pipe_fds(own_in, in_pipe, out_pipe, own_out, err_pipe, own_err)  # type: ignore[attr-defined]
+        own: list[IO[Any] | None] = []
+        with contextlib.ExitStack() as theirs:
+            streams: list[int] = []
+            for number, given in enumerate((stdin, stdout, stderr)):
+                passed, kept = _opened(given, number, streams, theirs)
+                streams.append(passed)
+                own.append(None if kept is None else os.fdopen(kept, "rb" if number else "wb"))
+            channel = _connected(light)
+            socket.send_fds(channel, [len(content).to_bytes(_LENGTH)], streams)
+            channel.sendall(content)
+            self.pid = int.from_bytes(_exactly(channel, _LENGTH))
+        if text or encoding or errors:
+            form: dict[str, Any] = {"encoding": encoding, "errors": errors}
+            form |= {"line_buffering": bufsize == 1, "write_through": True}
+            own = [each and io.TextIOWrapper(cast("io.BufferedIOBase", each), **form) for each in own]
+        self.stdin, self.stdout, self.stderr = own
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # another thread has waited for it
+                self._await_end(timeout)
+            with self._waiting:
+                if self.returncode is None:
+                    self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def _await_end(self, timeout: float | None) -> None:
+        end, asked = os.pidfd_open(self.pid), select.poll()
+        try:
+            asked.register(end, select.POLLIN)
+            if not asked.poll(None if timeout is None else 1000 * max(0.0, timeout)):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        finally:
+            os.close(end)
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002
+        until = None if timeout is None else time.monotonic() + timeout
+        said: dict[int, Any] = {}
+
+        def write() -> None:
+            if self.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    if input is not None:
+                        self.stdin.write(input)
+                    self.stdin.close()
+
+        def read(number: int, stream: IO[Any]) -> None:
+            said[number] = stream.read()
+
+        threads = [threading.Thread(target=write, daemon=True)]
+        for number, stream in ((1, self.stdout), (2, self.stderr)):
+            if stream is not None:
+                threads.append(threading.Thread(target=read, args=(number, stream), daemon=True))
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(None if until is None else max(0.0, until - time.monotonic()))
+            if each.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(None if until is None else until - time.monotonic())
+        return said.get(1), said.get(2)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdout, self.stderr, self.stdin):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self.wait()
+
+
+def _opened(given: Stream, number: int, before: Sequence[int], theirs: contextlib.ExitStack) -> tuple[int, int | None]:
+    """The process's end of a stream, which `theirs` closes if it is new, and ours of a pipe."""
+    kept = None
+    if given is None:
+        return number, None
+    if given == subprocess.STDOUT:
+        return before[1], None
+    if given == subprocess.DEVNULL:
+        passed = os.open(os.devnull, os.O_RDWR)
+    elif given == subprocess.PIPE:
+        passed, kept = os.pipe() if number == 0 else os.pipe()[::-1]
+    else:
+        return (given if isinstance(given, int) else given.fileno()), None
+    theirs.callback(os.close, passed)
+    return passed, kept
 
 
 def run(
@@ -198,6 +311,8 @@ def _begin(request: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["own session"]:
         os.setsid()
+    if request["own group"]:
+        os.setpgid(0, 0)
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])

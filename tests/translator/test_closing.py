@@ -17,8 +17,8 @@ from knnmt import Datastore, OpenStores, Request, Translator
 from knnmt.datastore import arrays
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from knnmt.retrieval.settings import RetrievalKeywords
-from knnmt.translator import memories
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
+from knnmt.translator.memories import Memories
 from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -153,14 +153,14 @@ def test_a_closed_translator_has_given_all_back(stores: list[Path], tiny_checkpo
     translator.close()
 
 
-def test_ways_to_retrieve_do_not_pile_up(
-    stores: list[Path], tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memories, "_MAX_RETRIEVALS", 3)
-    translator = few(tiny_checkpoint)
-    kept = [translator.retrieval(datastore=stores[0], k=k) for k in range(1, 9)]
-    assert len(translator.memories._retrievals) == 3
-    assert translator.retrieval(datastore=stores[0], k=8) is kept[-1]
+def test_ways_to_retrieve_do_not_pile_up(stores: list[Path], tiny: TransformerEngine) -> None:
+    memories = Memories(tiny, max_retrievals=3)
+    asked = [RetrievalSettings(k=k) for k in range(1, 9)]
+    kept = [memories.retrieval(stores[0], each) for each in asked]
+    assert [memories.retrieval(stores[0], each) is found for each, found in zip(asked, kept, strict=True)][5:] == [
+        True
+    ] * 3
+    assert memories.retrieval(stores[0], asked[0]) is not kept[0]
 
 
 def test_limits_that_cannot_be_are_refused() -> None:

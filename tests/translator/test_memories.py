@@ -7,6 +7,7 @@ import shutil
 import sys
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from knnmt.errors import (
 )
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.index_preparation import prepare
-from knnmt.index import store_index
+from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval import open_store
 from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings, settings_of
 from knnmt.translator import memories
@@ -353,8 +355,8 @@ def test_a_slow_search_is_warned_of_once_a_process(
     tiny_checkpoint: Path, store: Datastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Datastore.open(shutil.copytree(store.path, tmp_path / "other"))
-    monkeypatch.setattr(memories, "_said", set())
-    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
+    monkeypatch.setattr(memories, "warned", set())
+    monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
     monkeypatch.setitem(sys.modules, "faiss", None)
     with warnings.catch_warnings():  # none where nobody asked for anything faster
         warnings.simplefilter("error")

@@ -17,7 +17,6 @@ from knnmt.errors import SettingError
 from knnmt.evaluation import tuning_steps
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.tuning import tune as tune_store
-from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.development import search_text
 from knnmt.fitting.development_text import read_development
@@ -122,9 +121,7 @@ def test_what_is_asked_for_finds_the_settings_tuned_for_it(
 def small_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model's text says little, so that anything loses hardly more."""
     monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 2)
-    monkeypatch.setattr(search_choice, "COUNTS", (5,))
-    monkeypatch.setattr(search_choice, "_FROM_SENTENCES", 60)
-    monkeypatch.setattr(tuning_steps, "choose_search", partial(choose_search, most_lost=9.0))
+    monkeypatch.setattr(tuning_steps, "choose_search", partial(choose_search, most_lost=9.0, counts=(5,)))
 
 
 @pytest.mark.usefixtures("small_choices")

@@ -24,8 +24,6 @@ from knnmt.datastore.projection import PROJECTION_ARRAYS
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, SettingError
 
-_BLOCK_ROWS = 8192
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyProjection:
@@ -74,14 +72,17 @@ class KeyProjection:
         return write_stored(directory / SEGMENTS, "projection.safetensors", arrays)
 
 
-def fit(store: Datastore, dim: int, progress: EntryProgress = no_progress) -> KeyProjection:
-    """The `dim` directions in which the live keys vary most, each with its largest coordinate positive."""
+def fit(store: Datastore, dim: int, progress: EntryProgress = no_progress, block_rows: int = 8192) -> KeyProjection:
+    """The `dim` directions in which the live keys vary most, each with its largest coordinate positive.
+
+    block_rows: keys that are read at once
+    """
     check(
         1 <= dim <= store.manifest.dim,
         f"dim must lie between 1 and the {store.manifest.dim} dimensions of {store.path}, got {dim}",
     )
     try:
-        return fit_keys((keys for _, keys in key_blocks(store, _BLOCK_ROWS)), store.manifest.dim, dim, progress)
+        return fit_keys((keys for _, keys in key_blocks(store, block_rows)), store.manifest.dim, dim, progress)
     except FloatingPointError as error:
         raise DatastoreDamagedError(f"{store.path}: a key is not a finite number. Run `knnmt verify`") from error
 

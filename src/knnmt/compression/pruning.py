@@ -24,9 +24,6 @@ from knnmt.datastore.publication import publish_file
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 
-_BLOCK_ROWS = 1024
-_VISITED_TOGETHER = 1 << 16
-
 Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 """Queries (rows, dim) float32 and k -> squared distances (rows, k) and entry ids (rows, k) int64; -1 means none."""
 
@@ -86,12 +83,17 @@ def _copy_projection(store: Datastore, directory: Path) -> None:
         publish_file(path, lambda file: file.write(projection.content))
 
 
-def nearest(store: Datastore, search: Search, k: int, progress: EntryProgress = no_progress) -> Array:
-    """(live entries, k) int64: each entry's nearest neighbours, as positions among the live entries, -1 for none."""
+def nearest(
+    store: Datastore, search: Search, k: int, progress: EntryProgress = no_progress, block_rows: int = 1024
+) -> Array:
+    """(live entries, k) int64: each entry's nearest neighbours, as positions among the live entries, -1 for none.
+
+    block_rows: entries that are searched at once
+    """
     blocks = []
     live_ids = []
     done = 0
-    for ids, keys in key_blocks(store, _BLOCK_ROWS):
+    for ids, keys in key_blocks(store, block_rows):
         _, found = search(torch.from_numpy(keys.astype(np.float32)), k + 1)
         blocks.append(_without_itself(found.cpu().numpy(), ids))
         live_ids.append(ids)
@@ -112,19 +114,20 @@ def _without_itself(found: Array, ids: Array) -> Array:
     return others
 
 
-def merge(neighbours: Array, values: Array, seed: int) -> Array:
+def merge(neighbours: Array, values: Array, seed: int, block_rows: int = 1 << 16) -> Array:
     """Decide which entries are merged, and into which.
 
     neighbours: (entries, k) the nearest neighbours of each entry, without itself, -1 for none
     values: (entries,)
+    block_rows: entries that are held as plain lists, which are fastest, at once
     returns: (entries,) int64, the entry that each one is merged into, -1 if it stays
     """
     candidates = np.where(values[neighbours] == values[:, None], neighbours, -1)
     order = np.random.default_rng(seed).permutation(len(values))
     absorber = [-1] * len(values)
     absorbs = bytearray(len(values))
-    for start in range(0, len(order), _VISITED_TOGETHER):  # plain lists are fastest, and small ones suffice
-        visited = order[start : start + _VISITED_TOGETHER]
+    for start in range(0, len(order), block_rows):
+        visited = order[start : start + block_rows]
         for entry, near in zip(visited.tolist(), candidates[visited].tolist(), strict=True):
             if absorber[entry] >= 0:
                 continue

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from knnmt import output_files
 from knnmt.errors import DatastoreDamagedError, StorageError
 from knnmt.output_files import put_in_place
 from knnmt.regular_files import new_file_mode
@@ -45,7 +46,7 @@ def sync_directory(directory: Path) -> None:
     try:
         descriptor = os.open(directory, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            output_files.sync(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -64,7 +65,7 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             with open(scratch, "xb", opener=_as_private_as_its_directory) as file:
                 write(file)
                 file.flush()
-                os.fsync(file.fileno())
+                output_files.sync(file.fileno())
             put_in_place(scratch, path)
         except BaseException:
             scratch.unlink(missing_ok=True)

@@ -36,7 +36,7 @@ from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
 
 SECONDS = 10.0  # the time that a shard has for an answer
-_PAUSE_SECONDS = 30.0  # how long a silent shard is not asked again, so that not every text waits for it
+_PAUSES = 3  # how many times the time for an answer a silent shard is not asked again: not every text waits for it
 _fetched = count()
 
 
@@ -292,7 +292,7 @@ class ShardedStore(OpenStore):
                 answers[number] = future.result(timeout=max(0.0, until - time.monotonic()))
             except TimedOut:
                 silent[number] = late
-                self._resting[number] = time.monotonic() + _PAUSE_SECONDS
+                self._resting[number] = time.monotonic() + _PAUSES * self._seconds
             except Exception as error:  # whatever the error is, this shard cannot answer now
                 silent[number] = f"could not answer ({(str(error).splitlines() or [type(error).__name__])[0][:200]})"
         return answers, silent

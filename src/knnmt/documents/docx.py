@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from knnmt.corpus.report import UnitError
 from knnmt.documents.content import Content, Edit
@@ -18,9 +19,6 @@ from knnmt.documents.provenance import NOTHING_KNOWN, Provenances
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Code, Marked, Role
 
-_MAX_MEMBERS = 10_000
-_MAX_BYTES = 1 << 28  # of all members together, unpacked
-_MAX_TEXT_BYTES = 1 << 26
 _MAX_FORMAT = 10_000  # characters of the properties of a run
 _MOST_REPEATED = 20  # times the length of a run that its properties may take, written with each of its parts
 _TEXTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
@@ -34,20 +32,32 @@ _LETTERS = re.compile(r"[^\W\d_]")
 _Located = tuple[str | Code, int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """The largest archive that is unpacked: number of members, bytes of all together, and bytes of those with text."""
+
+    members: int = 10_000
+    bytes: int = 1 << 28
+    text_bytes: int = 1 << 26
+
+
+USUAL_LIMITS = ArchiveLimits()
+
+
 class Docx(Document):
     """A document of Word. Runs of one format are one text, and a change of format is a pair of codes."""
 
     format = "docx"
     bilingual = False
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes, name: str, limits: ArchiveLimits = USUAL_LIMITS) -> None:
         self._data = data
         self._contents: dict[str, Content] = {}
         self._places: dict[str, tuple[str, int, int, str]] = {}
         found: list[tuple[Unit, tuple[str, int, int, str]]] = []
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                _check(archive, name)
+                _check(archive, name, limits)
                 for info in archive.infolist():  # damaged members would only show when the document is written
                     archive.read(info)
                 for member in archive.namelist():
@@ -86,7 +96,7 @@ class Docx(Document):
         return written.getvalue()
 
 
-def _check(archive: zipfile.ZipFile, name: str) -> None:
+def _check(archive: zipfile.ZipFile, name: str, limits: ArchiveLimits) -> None:
     members = archive.infolist()
     names = Counter(each.filename for each in members)
     again = next((each for each, count in names.items() if count > 1), None)
@@ -94,10 +104,10 @@ def _check(archive: zipfile.ZipFile, name: str) -> None:
         raise MalformedDocumentError(f"{name}: expected an archive with each member once, found {again!r} again")
     size = sum(each.file_size for each in members)
     text = sum(each.file_size for each in members if _TEXTS.fullmatch(each.filename))
-    if len(members) > _MAX_MEMBERS or size > _MAX_BYTES or text > _MAX_TEXT_BYTES:
+    if len(members) > limits.members or size > limits.bytes or text > limits.text_bytes:
         raise MalformedDocumentError(
-            f"{name}: expected an archive of at most {_MAX_MEMBERS:,} members and {_MAX_BYTES >> 20} MiB, of which "
-            f"{_MAX_TEXT_BYTES >> 20} MiB are text, found {len(members):,}, {size >> 20:,} MiB and {text >> 20:,} MiB"
+            f"{name}: expected an archive of at most {limits.members:,} members and {limits.bytes >> 20} MiB, of which "
+            f"{limits.text_bytes >> 20} MiB are text, found {len(members):,}, {size >> 20:,} MiB and {text >> 20:,} MiB"
         )
 
 

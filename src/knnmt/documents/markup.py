@@ -16,7 +16,6 @@ from knnmt.documents.content import Content, Edit, marked_encoding
 from knnmt.errors import MalformedDocumentError
 
 _MAX_DEPTH = 200
-_MAX_ELEMENTS = 2_000_000
 _STATED = re.compile(rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([A-Za-z][\w.:-]*)["']""")
 ATTRIBUTE = re.compile(r"""(?<![^\s=/<>"'])([^\s=/<>"']+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 # Both read well-formed XML: there, everything that begins ends, and no value contains <.
@@ -101,9 +100,9 @@ def xml_content(data: bytes, name: str) -> Content:
     return Content(data, name, stated[1].decode("ascii") if stated else "utf-8", references=True)
 
 
-def parse(content: Content, *roots: str) -> Element:
+def parse(content: Content, *roots: str, max_elements: int = 2_000_000) -> Element:
     """The root element, which must have one of these names."""
-    start = _check(content)
+    start = _check(content, max_elements)
     root = _tree(content.text, start)
     if roots and root.local not in roots:
         raise MalformedDocumentError(
@@ -112,7 +111,7 @@ def parse(content: Content, *roots: str) -> Element:
     return root
 
 
-def _check(content: Content) -> int:
+def _check(content: Content, max_elements: int) -> int:
     """Read the document with a parser that checks well-formedness, and return where the root starts."""
     parser = expat.ParserCreate("utf-8")  # always UTF-8 here, whatever the document states
     depth = count = 0
@@ -139,8 +138,8 @@ def _check(content: Content) -> int:
         depth, count = depth + 1, count + 1
         if depth > _MAX_DEPTH:
             refuse(f"more than {_MAX_DEPTH} nested elements")
-        if count > _MAX_ELEMENTS:
-            refuse(f"more than {_MAX_ELEMENTS:,} elements")
+        if count > max_elements:
+            refuse(f"more than {max_elements:,} elements")
 
     def closing(_name: str) -> None:
         nonlocal depth

@@ -94,13 +94,16 @@ def force(
         )
 
 
-def score(engine: Engine[State], representations: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def score(
+    engine: Engine[State], representations: Tensor, targets: Tensor, rows: int | None = None
+) -> tuple[Tensor, Tensor]:
     """The model's own log-probability of each target token, float32, and whether the token was its first choice, bool.
 
-    representations (entries, dim), targets (entries,), as `force` returns them. It takes a few rows at a time, because
-    all rows times the whole vocabulary may not fit into memory.
+    representations (entries, dim), targets (entries,), as `force` returns them
+    rows: of one computation, because all rows times the whole vocabulary may not fit into memory; by default as many as
+        suit the device
     """
-    rows = max(1, _SCORES[engine.device.type] // engine.vocabulary_size)
+    rows = rows or max(1, _SCORES[engine.device.type] // engine.vocabulary_size)
     found, first = [], []
     with torch.inference_mode():
         for some, wanted in zip(torch.split(representations, rows), torch.split(targets, rows), strict=True):

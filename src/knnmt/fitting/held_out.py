@@ -25,8 +25,6 @@ from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.sentence_stores import SentenceStores
 
 SENTENCES = 500
-_MIN_SENTENCES = 100
-_MIN_POSITIONS = 6_000  # from `_MIN_SENTENCES` sentences or more; each is searched exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,17 @@ def forced_queries(
     return HeldOutQueries(entries, queries, forced.targets, np.full(len(queries), -2), forced.sentences, {})
 
 
-def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldOutQueries:
-    """The entries of sampled sentences that were not removed; fewer sentences are enough if they are long."""
+def sample(
+    entries: Entries,
+    sentences: int = SENTENCES,
+    seed: int = 0,
+    min_positions: int = 6_000,
+    min_sentences: int = 100,
+) -> HeldOutQueries:
+    """The entries of sampled sentences that were not removed.
+
+    min_positions: so many are enough, each of which is searched exactly, if they come from `min_sentences` or more
+    """
     rng = np.random.default_rng(seed)
     live = [segment.live_sentences() for segment in entries.segments]
     ends = np.cumsum([len(mine) for mine in live])
@@ -117,7 +124,7 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
         return segment, int(live[segment][number - ends[segment] + len(live[segment])])
 
     positions = np.cumsum([len(_entries_of(entries, *place(number))) for number in drawn])
-    enough = max(_MIN_SENTENCES, 1 + int(np.searchsorted(positions, _MIN_POSITIONS)))
+    enough = max(min_sentences, 1 + int(np.searchsorted(positions, min_positions)))
     chosen = [place(number) for number in sorted(drawn[:enough])]
     wanted: dict[bytes, int] = {}
     own = {each: wanted.setdefault(_unit_source(entries, *each), len(wanted)) for each in chosen}

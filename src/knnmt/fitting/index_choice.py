@@ -22,7 +22,6 @@ from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import MISSING, build_index, save_index
 
 CANDIDATES = ("pq4", "rabitq")
-_MAX_EXACT_ENTRIES = 8_192  # exact search of this many takes almost no time
 _DECIDING = BATCHES[1]
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # times the kind's own settings
@@ -78,11 +77,19 @@ class Chooser:
 
     exact, true: exact search, already loaded, and its results for the queries
     temperature: T of equation 2, for comparing distributions
+    max_exact_entries: exact search of this many takes almost no time, so that nothing else is tried
     """
 
     def __init__(
-        self, store: Datastore, queries: HeldOutQueries, exact: ExactIndex, true: Found, temperature: float
+        self,
+        store: Datastore,
+        queries: HeldOutQueries,
+        exact: ExactIndex,
+        true: Found,
+        temperature: float,
+        max_exact_entries: int = 8_192,
     ) -> None:
+        self._max_exact_entries = max_exact_entries
         self._store = store
         self._entries: Entries = queries.entries
         self._queries = queries
@@ -148,7 +155,7 @@ class Chooser:
     def _worth_trying(self, kinds: Sequence[str] | None) -> list[str]:
         if kinds is not None:
             return [kind_named(kind).name for kind in kinds if kind != EXACT]
-        return list(CANDIDATES) if self._entries.entries > _MAX_EXACT_ENTRIES else []
+        return list(CANDIDATES) if self._entries.entries > self._max_exact_entries else []
 
     def _exact(self) -> Candidate:
         milliseconds = milliseconds_per_batch(self._exact_index, self._queries.queries, self._k)

@@ -19,8 +19,7 @@ from knnmt.retrieval.open_store import OpenStore
 
 COUNTS = (64, 128, 256, 512)  # numbers of segments to try
 MAX_LOST = 0.005  # nats per token
-_FROM_SENTENCES = 15_000  # the smallest measured store in which segments lose no BLEU
-_COMPARED = 6_000, 1_000  # positions, at most and at least
+FROM_SENTENCES = 15_000  # the smallest measured store in which segments lose no BLEU
 _PRODUCTS = 6_000_000_000  # positions times entries, about as many as for judging an index
 
 
@@ -72,9 +71,9 @@ class SearchChoice:
         return f"{how}; loss {losses}"
 
 
-def counts_for(opened: OpenStore) -> list[int]:
-    """How many segments are worth trying for a store; none if it is small."""
-    return list(COUNTS) if opened.datastore.manifest.live_sentences >= _FROM_SENTENCES else []
+def counts_for(opened: OpenStore, from_sentences: int = FROM_SENTENCES) -> Sequence[int]:
+    """How many segments are worth trying for a store; none if it has fewer sentences than `from_sentences`."""
+    return COUNTS if opened.datastore.manifest.live_sentences >= from_sentences else ()
 
 
 def choose_search(
@@ -83,16 +82,20 @@ def choose_search(
     passed: Development,
     most_lost: float = MAX_LOST,
     progress: Progress = unheard,
+    counts: Sequence[int] | None = None,
+    positions: tuple[int, int] = (6_000, 1_000),
 ) -> SearchChoice | None:
     """Judge each kind of search by some positions of development text; None if the store is too small for segments.
 
     passed: the text after its forced pass, whatever neighbours it has
     progress: is called with the number of kinds judged, and the total
+    counts: how many segments to try, by default `counts_for` the store
+    positions: at most and at least so many are judged
     """
-    counts = counts_for(opened)
+    counts = counts_for(opened) if counts is None else counts
     if not counts:
         return None
-    most, least = _COMPARED
+    most, least = positions
     some = passed.spread(min(most, max(least, _PRODUCTS // max(1, opened.datastore.manifest.entries))))
     ways: list[int | None] = [*counts, None]
     judged = []

@@ -22,8 +22,6 @@ from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, til
 from knnmt.native.gpu import kernel
 
 _KEPT_DIMENSIONS = 0.4  # the share of the dimensions that shortened keys keep
-_QUERIES_PER_TILE = 16  # queries that search one copy of a tile
-_TILES_AT_ONCE = 1 << 14  # tiles that are copied at once: 256 MiB of shortened keys
 _ROWS = 1 << 11
 _TILES_OF_A_BLOCK = 2  # tiles per block in tiles.cu, with eight warps, each for a quarter of a tile
 
@@ -43,7 +41,11 @@ class Clusters:
 
     settings: probes: number of tiles that a query searches; candidates: number of their keys measured in full
     settled: whether a measurement has shown that these settings are faithful enough
+    queries_per_tile: how many queries search one copy of a tile
+    tiles_at_once: how many tiles are copied at once, by default 256 MiB of shortened keys
     """
+
+    queries_per_tile, tiles_at_once = 16, 1 << 14
 
     def __init__(self, keys: ResidentKeys, seed: int = 0) -> None:
         self.keys, self.count = keys, keys.count
@@ -114,29 +116,29 @@ class Clusters:
         return scores
 
     def _scores_by_products(self, asked: Tensor, near: Tensor) -> Tensor:
-        """For few queries, their tiles are copied together. For many, _QUERIES_PER_TILE queries at a time are
+        """For few queries, their tiles are copied together. For many, `queries_per_tile` queries at a time are
         multiplied with a tile in place; a tile is copied only if more queries want it.
         """
         pairs, probes = near.numel(), near.shape[1]
-        copies = pairs // _QUERIES_PER_TILE  # the largest number of copies of tiles that more queries want
+        copies = pairs // self.queries_per_tile  # the largest number of copies of tiles that more queries want
         if self.tiles + 3 * copies >= pairs:  # a copy is read, written, and read again
-            at_once = max(1, _TILES_AT_ONCE // probes)
+            at_once = max(1, self.tiles_at_once // probes)
             parts = zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
             scores = [product(self._copied(some).view(len(some), -1, of.shape[1]), of[..., None]) for some, of in parts]
             return scores[0] if len(scores) == 1 else torch.cat(scores)
         tiles, order = near.flatten().int().sort()
         rank = torch.arange(pairs, device=near.device) - torch.searchsorted(tiles, tiles)  # among a tile's queries
-        first = rank < _QUERIES_PER_TILE
-        copy = (~first & (rank % _QUERIES_PER_TILE == 0)).cumsum(0) - 1
+        first = rank < self.queries_per_tile
+        copy = (~first & (rank % self.queries_per_tile == 0)).cumsum(0) - 1
         copied = tiles.new_zeros(copies + 1).scatter_(0, torch.where(first, copies, copy), tiles)[:copies]
-        places = torch.where(first, tiles, self.tiles + copy) * _QUERIES_PER_TILE + rank % _QUERIES_PER_TILE
-        rows = order.new_zeros((self.tiles + copies) * _QUERIES_PER_TILE).scatter_(0, places, order // probes)
+        places = torch.where(first, tiles, self.tiles + copy) * self.queries_per_tile + rank % self.queries_per_tile
+        rows = order.new_zeros((self.tiles + copies) * self.queries_per_tile).scatter_(0, places, order // probes)
         in_place = self._scan.rows[: len(self._ids)].view(self.tiles, TILE, -1)
         keys = [
-            *torch.split(in_place, _TILES_AT_ONCE),
-            *(self._copied(some) for some in torch.split(copied, _TILES_AT_ONCE)),
+            *torch.split(in_place, self.tiles_at_once),
+            *(self._copied(some) for some in torch.split(copied, self.tiles_at_once)),
         ]
-        wanted = torch.split(rows.view(-1, _QUERIES_PER_TILE), [len(some) for some in keys])
+        wanted = torch.split(rows.view(-1, self.queries_per_tile), [len(some) for some in keys])
         scores = [product(asked[mine], some.transpose(1, 2)) for some, mine in zip(keys, wanted, strict=True)]
         return torch.cat(scores).view(-1, TILE)[torch.empty_like(places).scatter_(0, order, places)]
 

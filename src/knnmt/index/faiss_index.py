@@ -31,7 +31,6 @@ from knnmt.index.progress import Progress, unheard
 from knnmt.threads import FAISS_SPINS, loading
 
 _BLOCK = 1 << 16
-_BYTES_BESIDES = 1 << 24
 _MIN_TRAINING_KEYS = 1 << 16
 _PER_NEIGHBOUR = 2  # at least so many candidates per neighbour are measured again
 _MIN_BLAS_QUERIES = 20  # FAISS 1.15 never uses BLAS for fewer than 128,000, which is four times slower
@@ -303,17 +302,24 @@ class FaissIndex:
 
     @classmethod
     def read(
-        cls, path: Path, entries: Entries, kind: Kind | None, settings: SearchSettings, covered: int
+        cls,
+        path: Path,
+        entries: Entries,
+        kind: Kind | None,
+        settings: SearchSettings,
+        covered: int,
+        bytes_besides: int = 1 << 24,
     ) -> FaissIndex:
         """Read an index of the first `covered` entries; `knnmt.index.saved` checks that it is the right file.
 
         kind: None if this process does not know it
+        bytes_besides: what FAISS may compute from the file that is larger than the file
         """
         faiss = load_faiss()
         advice = "`knnmt index` builds it again."
         try:
             # No part of the file can be larger than the file.
-            faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
+            faiss.set_deserialization_vector_byte_limit(path.stat().st_size + bytes_besides)
             index = faiss.read_index(str(path), faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
             recipe = None if kind is None else kind.factory(covered, entries.dim)
             require_sound(faiss, index, entries.dim, covered, recipe)

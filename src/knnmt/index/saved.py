@@ -49,7 +49,6 @@ _SCRATCH = "written.faiss"
 _FILES = re.compile(
     rf"\A(?:[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH})"
 )
-_MIN_FELT_ENTRIES = 10_000  # exact search of this many entries newer than the index takes noticeable time
 _MAX_TURNS = 3  # attempts to save an index of a store that changes meanwhile; the last one may be of an earlier state
 _MAX_GROWTH = 0.5  # an index that grows by more than this share of its training entries is trained anew
 
@@ -213,13 +212,13 @@ def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[st
         return _save(store, directory, index, saved)
 
 
-def lags(store: Datastore) -> bool:
+def lags(store: Datastore, noticeable_entries: int = 10_000) -> bool:
     """Whether a store's index is stale, or leaves so many entries to exact search that it takes noticeable time."""
     saved = read_saved(store)
     if saved is None or saved.kind == EXACT:
         return False
     names = [segment.record.stored.sha256 for segment in store.segments]
-    return not saved.fits(names) or store.entries - saved.entries > _MIN_FELT_ENTRIES
+    return not saved.fits(names) or store.entries - saved.entries > noticeable_entries
 
 
 def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:

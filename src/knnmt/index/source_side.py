@@ -21,7 +21,6 @@ from knnmt.errors import DatastoreDamagedError
 from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 
 _VOCABULARY_STEP = 4096  # vocabulary sizes are rounded up to such steps, so that a new token seldom changes them
-_MAX_NEWER_TOKENS = 1 << 20  # tokens that are sorted again at each addition; beyond it they join the lasting part
 _DAMAGED = "its postings name sentences that it does not have; `knnmt verify` lists all problems"
 
 
@@ -102,7 +101,10 @@ class SourceSide:
 
     earlier: the source side of an earlier state; parts that both have in common are not sorted again
     of_more: the statistics of a larger store that the segments are a part of; by default their own
+    max_newer_tokens: so many are sorted again at each addition; beyond it they join the lasting part
     """
+
+    max_newer_tokens = 1 << 20
 
     def __init__(
         self,
@@ -155,7 +157,7 @@ class SourceSide:
         if earlier._vocabulary != self._vocabulary or shared < earlier._base_count or not earlier._base_count:
             return False
         newer = sum(len(part["source_tokens"]) for part in self._parts[earlier._base_count :])
-        return bool(newer <= max(_MAX_NEWER_TOKENS, int(earlier._base.postings.sum()) // 16))
+        return bool(newer <= max(self.max_newer_tokens, int(earlier._base.postings.sum()) // 16))
 
     def _long_there(self) -> int:
         """The number of first segments in the lasting part. The others may soon be joined with additions."""

@@ -24,7 +24,7 @@ from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
 IndexPart = ExactIndex | DeviceIndex
-_MIN_FELT_ENTRIES = 20_000  # from this number of entries on, exact search takes noticeable time
+NOTICEABLE_ENTRIES = 20_000
 _MIN_CLUSTERED_ENTRIES = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
 
@@ -38,6 +38,7 @@ class IndexSnapshot:
         exact; missing: the package that it lacks; damaged: why its record cannot be read
     advises: whether a saved index would be used at all
     own: a search that replaces all of these, with its name in signatures
+    noticeable_entries: exact search of more takes noticeable time
     """
 
     store: Datastore
@@ -49,6 +50,7 @@ class IndexSnapshot:
     damaged: DatastoreError | None = None
     advises: bool = True
     own: tuple[Index, str] | None = None
+    noticeable_entries: int = NOTICEABLE_ENTRIES
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; the results are where the queries are."""
@@ -116,7 +118,7 @@ class IndexSnapshot:
     @property
     def lacks_faiss(self) -> bool:
         """Whether FAISS would improve the search, but is not installed."""
-        many = self.approximate is None and self.entries.entries > _MIN_FELT_ENTRIES
+        many = self.approximate is None and self.entries.entries > self.noticeable_entries
         return self.missing is not None or (many and find_spec("faiss") is None)
 
     def hint_for(self, path: Path) -> str | None:
@@ -128,7 +130,7 @@ class IndexSnapshot:
             return f"searched exactly, because its index cannot be used: {self.damaged}"
         if self.missing is not None:
             return f"searched exactly, because {self.missing}"
-        if self.stale and self.entries.entries > _MIN_FELT_ENTRIES:
+        if self.stale and self.entries.entries > self.noticeable_entries:
             return (
                 f"searched exactly, because the index belongs to an earlier state of the store; {command} "
                 f"builds it again"
@@ -140,7 +142,7 @@ class IndexSnapshot:
             )
         chosen = self.saved is not None and self.saved.stored is None and MISSING not in self.saved.fidelity
         known = self.saved.entries if self.saved and chosen else self.covered
-        if self.entries.entries <= max(known + _MIN_FELT_ENTRIES, 2 * known if self.approximate is None else 0):
+        if self.entries.entries <= max(known + self.noticeable_entries, 2 * known if self.approximate is None else 0):
             return None
         if self.approximate is None:
             return f"searched exactly; {command} makes it faster"
@@ -151,11 +153,19 @@ class StoreIndex:
     """Search over a store. It shows one generation until `refresh`.
 
     exact: ignore a saved index, and on a GPU search large stores exactly, too
+    noticeable_entries: hints are given from this number of entries on
     snapshot: the current snapshot; it is replaced in one step, and holders of the one before can go on with that
     """
 
-    def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
+    def __init__(
+        self,
+        store: Datastore,
+        device: torch.device | str = "cpu",
+        exact: bool = False,
+        noticeable_entries: int = NOTICEABLE_ENTRIES,
+    ) -> None:
         self._store = store
+        self._noticeable_entries = noticeable_entries
         self._device = torch.device(device)
         self._exact = exact
         self._refreshing = Lock()
@@ -203,7 +213,17 @@ class StoreIndex:
             shared = entries.entries_shared_with(before.entries)
             kept = [part for part in before.tail if part.last <= shared]
         tail = extended(kept, entries, covered, self._device, not self._exact)
-        return IndexSnapshot(store, entries, tuple(tail), saved, index, missing, damaged, advises)
+        return IndexSnapshot(
+            store,
+            entries,
+            tuple(tail),
+            saved,
+            index,
+            missing,
+            damaged,
+            advises,
+            noticeable_entries=self._noticeable_entries,
+        )
 
     # What it shows now ------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from knnmt.index.base import merge_top_k, nothing
 from knnmt.index.entries import Entries, RowsInPlace
 from knnmt.index.exact import smallest
 
-_PIECE_BYTES = 1 << 26  # states and similarities that are processed together
 _RESIDENT_PART = 4  # the states go into the GPU's memory if they take at most one part in this many of what is free
 
 
@@ -29,9 +28,11 @@ class SourceOccurrences:
     The states stay in the segments' memory maps; the numbers here take 24 bytes per source token.
 
     state_bytes: size of the states
+    piece_bytes: of states and similarities that are processed together
     """
 
-    def __init__(self, entries: Entries, device: torch.device | str = "cpu") -> None:
+    def __init__(self, entries: Entries, device: torch.device | str = "cpu", piece_bytes: int = 1 << 26) -> None:
+        self._piece_bytes = piece_bytes
         segments = entries.segments
         self._entries = entries
         states = [segment.arrays["source_states"] for segment in segments]
@@ -92,7 +93,7 @@ class SourceOccurrences:
     def _nearest(self, queries: Tensor, among: Array, count: int) -> Array:
         """(rows, at most count): the given occurrences with the most similar states, by cosine."""
         queries = functional.normalize(queries.to(self._device, torch.float32), dim=-1)
-        size = max(1, _PIECE_BYTES // (4 * (self._dim + len(queries))))
+        size = max(1, self._piece_bytes // (4 * (self._dim + len(queries))))
         best = nothing(queries)
         for begin in range(0, len(among), size):
             numbers = torch.from_numpy(among[begin : begin + size])

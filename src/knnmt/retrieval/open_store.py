@@ -383,20 +383,23 @@ def _direction(dim: int, device: torch.device) -> Tensor:
     return torch.randn(dim, generator=torch.Generator().manual_seed(0)).to(device)
 
 
-def distinct_rows(queries: Tensor) -> tuple[Tensor, Tensor] | None:
+def distinct_rows(queries: Tensor, direction: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
     """The rows to search, and for each row which of them it equals; None if no two rows are equal.
 
     All beams of a sentence are equal at its first step, and so are equal sentences of a batch.
 
     queries (rows, dim). Equal rows have equal products with a random direction, which are cheap to compare. Different
     rows that have equal products by chance are each searched.
+    direction: (dim,), by default random, always the same
     """
     if len(queries) < 2:
         return None
     if len(set(queries[:, 0].tolist())) == len(queries):
         return None  # mostly the first numbers already differ
     # Not `@`: it adds up the rows of one call in different orders, and equal rows would differ in the last bit.
-    products = (queries * _direction(queries.shape[1], queries.device)).sum(1)
+    if direction is None:
+        direction = _direction(queries.shape[1], queries.device)
+    products = (queries * direction).sum(1)
     ordered, order = products.sort(stable=True)
     new = torch.ones_like(order, dtype=torch.bool)
     new[1:] = ordered[1:] != ordered[:-1]

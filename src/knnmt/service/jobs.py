@@ -9,7 +9,6 @@ computation. After a kill and a restart the job resumes: the build from its fini
 from __future__ import annotations
 
 import logging
-import os
 import re
 import secrets
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path, PurePath
 from threading import Condition, Thread
 from typing import Any, Literal
 
+from knnmt import output_files
 from knnmt.corpus.languages import plain_name
 from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
@@ -68,7 +68,7 @@ class Incoming:
         """Start a job, now that the memory is complete."""
         with storage_errors(self._place):
             self._out.flush()
-            os.fsync(self._out.fileno())
+            output_files.sync(self._out.fileno())
         job = self._make(**asked)
         self._made = True
         return job

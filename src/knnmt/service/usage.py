@@ -23,7 +23,6 @@ from knnmt.regular_files import read_regular
 _log = logging.getLogger("knnmt.service")
 _FILE = "usage.json"
 _MAX_FILE_BYTES = 16 << 20
-_SECONDS = 5.0  # between two writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,14 @@ class _Kept:
 
 
 class Usage:
-    """Characters by the names of keys. Threads may share it. data: None keeps them in memory only"""
+    """Characters by the names of keys. Threads may share it.
 
-    def __init__(self, data: Path | None) -> None:
+    data: None keeps them in memory only
+    seconds: between two writes
+    """
+
+    def __init__(self, data: Path | None, seconds: float = 5.0) -> None:
+        self._seconds = seconds
         self._file = None if data is None else data.resolve() / _FILE
         self._lock, self._writing = Lock(), Lock()
         self._characters = Counter(self._read().characters)
@@ -49,7 +53,7 @@ class Usage:
         """Add the characters of a request."""
         with self._lock:
             self._characters[name] += characters
-            is_due = self._file is not None and time.monotonic() > self._written + _SECONDS
+            is_due = self._file is not None and time.monotonic() > self._written + self._seconds
             if is_due:
                 self._written = time.monotonic()
         if is_due:

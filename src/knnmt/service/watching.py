@@ -8,7 +8,6 @@ from concurrent.futures import Future
 
 from knnmt.translator.translation import Translation
 
-_SECONDS = 0.1  # between two looks at a batch
 Watch = Callable[[str], None]
 """Is called with the translation of a text so far, in the thread that decodes."""
 
@@ -41,9 +40,13 @@ class Watched:
                 watch(so_far)
 
 
-def growing(segments: Sequence[tuple[Watched, int]]) -> Callable[[Callable[[], dict[int, str]]], None] | None:
+def growing(
+    segments: Sequence[tuple[Watched, int]], seconds: float = 0.1
+) -> Callable[[Callable[[], dict[int, str]]], None] | None:
     """A function that reports the progress of a batch's segments, each with its text and position; None if nobody
     watches.
+
+    seconds: between two looks at the batch
     """
     if not any(watched for watched, _ in segments):
         return None
@@ -51,7 +54,7 @@ def growing(segments: Sequence[tuple[Watched, int]]) -> Callable[[Callable[[], d
 
     def tell(texts: Callable[[], dict[int, str]]) -> None:
         nonlocal told
-        if (now := time.monotonic()) - told < _SECONDS:
+        if (now := time.monotonic()) - told < seconds:
             return
         told = now
         for number, text in texts().items():

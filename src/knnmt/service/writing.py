@@ -26,7 +26,6 @@ from knnmt.translator.translator import Translator
 
 _WRITERS = 4  # stores that change at the same time
 _TOGETHER = 1_000  # pairs in one publication
-_LOCKED_SECONDS = 5.0  # how long another process may hold a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,9 @@ class StoreWriter:
         pool: ThreadPoolExecutor,
         renewal: IndexRenewal,
         told: Callable[[WriteReport], None],
+        locked_seconds: float,
     ) -> None:
+        self._locked_seconds = locked_seconds
         self._path, self._translator, self._pool, self._told = path, translator, pool, told
         self._renewal = renewal
         self._lock = Lock()
@@ -139,7 +140,7 @@ class StoreWriter:
         while group := self._next_group():
             began = time.perf_counter()
             try:
-                written = _while_unlocked(lambda group=group: self._write(group))  # type: ignore[misc]
+                written = _while_unlocked(lambda group=group: self._write(group), self._locked_seconds)  # type: ignore[misc]
             except BaseException as error:
                 for each in group:
                     each.done.set_exception(error)
@@ -191,9 +192,19 @@ class StoreWriter:
 
 
 class Writers:
-    """The writers of all stores. told: is called with a report of every publication"""
+    """The writers of all stores.
 
-    def __init__(self, translator: Translator, told: Callable[[WriteReport], None] = lambda _report: None) -> None:
+    told: is called with a report of every publication
+    locked_seconds: how long another process may hold a store
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        told: Callable[[WriteReport], None] = lambda _report: None,
+        locked_seconds: float = 5.0,
+    ) -> None:
+        self._locked_seconds = locked_seconds
         self._translator, self._told = translator, told
         self._pool = ThreadPoolExecutor(_WRITERS, "knnmt-write")
         self._renewal = IndexRenewal(translator.refresh_store)
@@ -204,7 +215,9 @@ class Writers:
         """The writer of a store."""
         with self._lock:
             if path not in self._writers:
-                self._writers[path] = StoreWriter(path, self._translator, self._pool, self._renewal, self._told)
+                self._writers[path] = StoreWriter(
+                    path, self._translator, self._pool, self._renewal, self._told, self._locked_seconds
+                )
             return self._writers[path]
 
     def forget(self, path: Path) -> None:
@@ -218,9 +231,9 @@ class Writers:
         self._renewal.close()
 
 
-def _while_unlocked(write: Callable[[], Written]) -> Written:
+def _while_unlocked(write: Callable[[], Written], seconds: float) -> Written:
     """Write; if another process holds the lock, wait a while."""
-    until = time.monotonic() + _LOCKED_SECONDS
+    until = time.monotonic() + seconds
     while True:
         try:
             return write()

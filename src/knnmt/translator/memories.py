@@ -47,10 +47,9 @@ from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.retrieval.trained.networks import network_of
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
-_MAX_RETRIEVALS = 1024  # remembered retrievals: each text may come with its own settings
 Store = str | Path | Datastore
 AskedLanguages = tuple[str | None, str | None]  # source and target as the user names them, None for the translator's
-_said: set[object] = set()  # warnings that were given in this process
+warned: set[object] = set()  # what `warn_if_slow` has warned about in this process
 
 
 def languages_of(store: Store) -> tuple[str, str]:
@@ -250,9 +249,13 @@ class Memories:
 
     Args:
         bounds: of these and other memories together; by default those of `OpenStores()` for these alone
+        max_retrievals: how many retrievals are remembered, for each text may come with its own settings
     """
 
-    def __init__(self, engine: Engine[State], exact: bool = False, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, engine: Engine[State], exact: bool = False, bounds: Bounds | None = None, max_retrievals: int = 1024
+    ) -> None:
+        self._max_retrievals = max_retrievals
         self._engine: Engine[Any] = engine
         self._exact = exact
         self.bounds = bounds or Bounds()
@@ -376,7 +379,7 @@ class Memories:
             names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
             key = (opened.datastore.path, config, *names)
             if key not in self._retrievals:
-                while len(self._retrievals) >= _MAX_RETRIEVALS:
+                while len(self._retrievals) >= self._max_retrievals:
                     del self._retrievals[next(iter(self._retrievals))]
                 of_store = (opened, config, self._engine)
                 gate = gate if names[0] is None else own_gate(names[0], *of_store)
@@ -421,8 +424,8 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
     place = place or opened.datastore.path
     index = opened.index.snapshot
     about = "faiss" if index.lacks_faiss else place
-    if about not in _said and (hint := index.hint_for(place)):
-        _said.add(about)
+    if about not in warned and (hint := index.hint_for(place)):
+        warned.add(about)
         warnings.warn(f"{place}: {hint}", SlowSearchWarning, stacklevel=3)
 
 

@@ -18,7 +18,6 @@ from torch.nn import functional
 from knnmt import SearchSettings
 from knnmt_lab.checks import check
 
-_SCORES = 1 << 25  # distances held at once
 _GROUP = 64  # keys compared as a group
 
 
@@ -27,9 +26,11 @@ class DecodedLists:
 
     index: one of FAISS, as `OpenStore(store).index.approximate`
     kind: its name in signatures
+    distances: how many are held at once
     """
 
-    def __init__(self, index: Any, device: torch.device | str, kind: str = "ivfpq") -> None:
+    def __init__(self, index: Any, device: torch.device | str, kind: str = "ivfpq", distances: int = 1 << 25) -> None:
+        self._distances = distances
         self._kind = kind
         self.settings: SearchSettings = index.settings
         check(
@@ -65,7 +66,7 @@ class DecodedLists:
             queries = queries.to(keys.device, torch.float32)
             if not len(keys):
                 return queries.new_full((len(queries), k), float("inf")), queries.new_full((len(queries), k), -1).long()
-            parts = [self._of_some(some, k) for some in torch.split(queries, max(1, _SCORES // len(keys)))]
+            parts = [self._of_some(some, k) for some in torch.split(queries, max(1, self._distances // len(keys)))]
             return torch.cat([distances_sq for distances_sq, _ in parts]), torch.cat([ids for _, ids in parts])
 
     def _of_some(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from knnmt.service import usage as usage_module
 from knnmt.service.exchanges import Exchanges
 from knnmt.service.problems import Problem
 from knnmt.service.usage import Usage
@@ -48,10 +47,9 @@ def test_what_a_client_has_seen_is_there_after_a_restart(start_service: StartSer
     assert after.get(taken["download_url"]).text.count("<tu>") == 20
 
 
-def test_usage_is_written_while_the_service_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_is_written_while_the_service_runs(tmp_path: Path) -> None:
     """So that a service that is killed has most of it."""
-    monkeypatch.setattr(usage_module, "_SECONDS", -1.0)
-    counted = Usage(tmp_path)
+    counted = Usage(tmp_path, seconds=-1.0)
     for _ in range(3):
         counted.count("tool", 5)
     counted.save()
