@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from test_built_alike import content
-from test_tune_commands import refused, succeeds
 
 import knnmt
 from knnmt import Datastore, FilterConfig
 from knnmt.errors import SettingError
 from knnmt.evaluation.holding_out import plan
+from support.commands import refused, succeeds
+from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
 
 
@@ -56,7 +56,7 @@ def test_one_command_from_memories_to_translations(
     pairs = knnmt.read_memories(memories, filters=FilterConfig(duplicates=False))
     made = knnmt.adapt(pairs, tmp_path / "py.store", sample=2, model=tiny_checkpoint, tell=heard.append)
     assert heard == lines[2:-3]
-    assert content(made.store.path) == content(store)
+    assert files_of(made.store.path) == files_of(store)
     assert str(made).splitlines()[1:] == [line for line in lines if line.startswith(("perplexity", "BLEU"))]
     assert succeeds("translate", "-d", store, *model)
     shown = succeeds("inspect", store)
@@ -98,7 +98,7 @@ def test_development_text_is_no_part_of_the_store(tmp_path: Path, tiny_checkpoin
     assert made.gain is None
     assert isinstance(made.store, Datastore)
     assert heard == said.splitlines()[: len(heard)]
-    assert content(in_python) == content(store)
+    assert files_of(in_python) == files_of(store)
 
 
 def test_mistakes_of_adapting_are_explained(tmp_path: Path, tiny_checkpoint: Path) -> None:

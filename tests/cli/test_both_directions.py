@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from test_commands import knnmt, lines
+from support.command_processes import knnmt, lines
 
 CATALOG = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nLanguage: {}\\n"\n\nmsgid "{}"\nmsgstr ""\n'
 

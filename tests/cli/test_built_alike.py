@@ -19,16 +19,9 @@ from knnmt.datastore import store as bare
 from knnmt.fitting import index_choice, index_preparation
 from knnmt.index.exact import ExactIndex
 from support.checkpoints import own_engine
+from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
 from support.index_stores import faiss_or_skip
-
-
-def content(store: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(store)): path.read_bytes()
-        for path in sorted(store.rglob("*"))
-        if path.is_file() and path.name != "lock"
-    }
 
 
 @pytest.fixture
@@ -46,7 +39,7 @@ def built_by_command(memory: Path, checkpoint: Path, output: Path, *more: str) -
     given = ["build", str(memory), "-o", str(output), "-m", str(checkpoint), "--device", "cpu", *more]
     ran = CliRunner().invoke(app, given)
     assert ran.exit_code == 0, ran.output
-    return content(output)
+    return files_of(output)
 
 
 def test_the_command_and_the_call_make_the_same_store(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -54,15 +47,15 @@ def test_the_command_and_the_call_make_the_same_store(memory: Path, tiny_checkpo
     engine = own_engine(str(tiny_checkpoint))
     made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine)
     assert isinstance(made, Datastore)
-    assert content(made.path) == by_command
+    assert files_of(made.path) == by_command
     built = build(str(memory), str(tmp_path / "c" / "s"), model=tiny_checkpoint, device="cpu")
     assert isinstance(built.store, Datastore)
-    assert content(built.store.path) == by_command
+    assert files_of(built.store.path) == by_command
     read, made_of = str(built).splitlines()
     assert read == "read       60 pairs from 1 file"
     assert made_of.startswith(f"built      {built.store.path}: 60 sentences, ")
     of_pairs = build(pairs_of(memory), tmp_path / "d" / "s", model=engine)
-    assert content(of_pairs.store.path) == by_command
+    assert files_of(of_pairs.store.path) == by_command
     assert {"manifest.json", "settings.json", "indexes/index.json"} < by_command.keys()
 
 
@@ -70,9 +63,9 @@ def test_so_they_do_without_settings_and_index(memory: Path, tiny_checkpoint: Pa
     engine = own_engine(str(tiny_checkpoint))
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s", "--no-index")
     made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine, make_index=False)
-    assert content(made.path) == by_command
+    assert files_of(made.path) == by_command
     lower = bare.Datastore.build(tmp_path / "c" / "s", pairs_of(memory), engine)
-    assert content(lower.path) == by_command
+    assert files_of(lower.path) == by_command
 
 
 def test_so_they_do_with_an_index_of_faiss(
@@ -87,7 +80,7 @@ def test_so_they_do_with_an_index_of_faiss(
     monkeypatch.setattr(index_choice, "milliseconds_per_batch", milliseconds)
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
     made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))
-    assert content(made.path) == by_command
+    assert files_of(made.path) == by_command
     assert [name for name in by_command if name.endswith(".faiss")]
 
 

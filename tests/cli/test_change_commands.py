@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_datastore_commands import fails, knnmt, succeeds
 
 from knnmt import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from support import warm
+from support.commands import completed, fails, succeeds_silently
 from support.datastore_pairs import some_pairs
 
 
@@ -34,12 +34,12 @@ def sentences(store: Path) -> int:
 
 
 def test_a_file_is_removed_by_its_name_and_a_unit_by_name_and_number(store: Path) -> None:
-    said = succeeds("remove", store, "--origin", "memory.tsv#3")
+    said = succeeds_silently("remove", store, "--origin", "memory.tsv#3")
     assert "removed    1 sentence, " in said
     assert "           1 of /daten/kunde/memory.tsv\n" in said
     assert f"on disk    removed text stays until `knnmt compact {store}`\n" in said
-    assert "removed    4 sentences, " in succeeds("remove", store, "--origin", "glossar.*")
-    assert "would remove 7 sentences\n" in succeeds("remove", store, "--origin", "memory.tsv", "--dry-run")
+    assert "removed    4 sentences, " in succeeds_silently("remove", store, "--origin", "glossar.*")
+    assert "would remove 7 sentences\n" in succeeds_silently("remove", store, "--origin", "memory.tsv", "--dry-run")
     assert sentences(store) == 7
 
 
@@ -57,8 +57,8 @@ def test_more_than_half_of_a_store_does_not_go_by_a_slip(store: Path) -> None:
     said = fails("remove", store, "--origin", "memory.tsv")
     assert "would remove 8 of 12 sentences, more than half of the store: add --yes to do so" in said
     assert sentences(store) == 12
-    assert "removed    8 sentences, " in succeeds("remove", store, "--origin", "memory.tsv", "--yes")
-    assert "removed    2 sentences, " in succeeds("remove", store, "--match", "line 2[01]")  # half of the four
+    assert "removed    8 sentences, " in succeeds_silently("remove", store, "--origin", "memory.tsv", "--yes")
+    assert "removed    2 sentences, " in succeeds_silently("remove", store, "--match", "line 2[01]")  # half of the four
 
 
 @pytest.mark.parametrize(("answer", "status", "left"), [(b"y\n", 0, 4), (b"n\n", 1, 12), (b"\n", 1, 12)])
@@ -87,7 +87,7 @@ def test_corrections_take_the_place_of_what_has_their_source(
     corrections = tmp_path / "korrekturen.tsv"
     corrections.write_text("Satz 3 ja ja ja\tthe third\nSatz 0\tline 0\nNeu\tNew\n", encoding="utf-8")
     model = ["--model", str(tiny_checkpoint)]
-    said = succeeds("replace", store, corrections, "--known-only", *model)
+    said = succeeds_silently("replace", store, corrections, "--known-only", *model)
     assert "removed    1 sentence, " in said
     assert "put in     1 sentence, " in said
     assert "unchanged  1 pair that the store already held\n" in said
@@ -98,7 +98,7 @@ def test_corrections_take_the_place_of_what_has_their_source(
     targets = {" ".join(pair.source.split()): pair.target for pair in Datastore.open(store).pairs()}
     assert targets["Satz 3 ja ja ja"] == "the third"
     assert "Neu" not in targets
-    said = succeeds("replace", store, corrections, *model)
+    said = succeeds_silently("replace", store, corrections, *model)
     assert "put in     1 sentence, " in said
     assert "new        1 pair with sources that were not in the store:\n" in said
     assert "until" not in said
@@ -108,8 +108,8 @@ def test_corrections_take_the_place_of_what_has_their_source(
 
 
 def test_a_search_without_a_hit_says_so(store: Path) -> None:
-    done = knnmt("inspect", store, "--search", "satz 3")
+    done = completed("inspect", store, "--search", "satz 3")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"no sentence of {store} contains 'satz 3'; 1 would match if case were ignored\n"
-    assert knnmt("inspect", store, "--search", "nirgends").stderr == f"no sentence of {store} contains 'nirgends'\n"
-    assert knnmt("inspect", store, "--search", "Satz 3", "--limit", "1").returncode == 0
+    assert completed("inspect", store, "--search", "nirgends").stderr == f"no sentence of {store} contains 'nirgends'\n"
+    assert completed("inspect", store, "--search", "Satz 3", "--limit", "1").returncode == 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_datastore_commands import fails, succeeds
 
 import knnmt
 from knnmt import BuildConfig, Datastore, RetrievalSettings, Translator
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import NotADatastoreError, SettingError
+from support.commands import fails, succeeds_silently
 from support.datastore_pairs import some_pairs
 from support.made_stores import made_store, random_keys, random_values
 
@@ -18,15 +18,15 @@ from support.made_stores import made_store, random_keys, random_values
 def test_stores_are_merged_and_split_and_say_so(tmp_path: Path) -> None:
     merged, parts = tmp_path / "merged.store", tmp_path / "parts"
     made = made_store(tmp_path / "made.store", random_keys(16, 8), random_values(16)).path
-    said = succeeds("merge", made, made, "-o", merged, "--no-index")
+    said = succeeds_silently("merge", made, made, "-o", merged, "--no-index")
     assert said == f"merged     {merged}: 8 sentences, 32 entries\n"
-    assert succeeds("verify", merged).startswith("sound: ")
-    said = succeeds("merge", made, made, "-o", tmp_path / "once.store", "--no-index", "--drop-duplicates")
+    assert succeeds_silently("verify", merged).startswith("sound: ")
+    said = succeeds_silently("merge", made, made, "-o", tmp_path / "once.store", "--no-index", "--drop-duplicates")
     assert said.splitlines()[0] == "left out   4 sentences of duplicate units"
-    said = succeeds("split", merged, "--pairs", "3", "-o", parts, "--no-index")
+    said = succeeds_silently("split", merged, "--pairs", "3", "-o", parts, "--no-index")
     assert [line.split(": ")[1].split(",")[0] for line in said.splitlines()] == ["3 sentences"] * 2 + ["2 sentences"]
     assert sorted(path.name for path in parts.iterdir()) == ["00000.store", "00001.store", "00002.store"]
-    succeeds("split", merged, "--by", "origin", "-o", tmp_path / "files", "--no-index")
+    succeeds_silently("split", merged, "--by", "origin", "-o", tmp_path / "files", "--no-index")
     assert "already exists" in fails("split", merged, "--pairs", "3", "-o", parts)
     assert "--by must be origin, got 'size'" in fails("split", merged, "--by", "size", "-o", tmp_path / "x")
     assert "choose how to split" in fails("split", merged, "-o", tmp_path / "x")

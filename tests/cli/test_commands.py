@@ -18,22 +18,8 @@ import pytest
 from knnmt import Translator, __version__
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from support import warm
+from support.command_processes import knnmt, lines
 from support.german import german_sentences
-
-
-def knnmt(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    start = subprocess.run if environment else warm.run  # variables are read while Python starts
-    return start(
-        [sys.executable, "-m", "knnmt", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        env={**os.environ, **environment},
-    )
-
-
-def lines(output: bytes) -> list[str]:
-    return output.decode("utf-8").split("\n")[:-1]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from test_datastore_commands import fails, succeeds
-
 from support import warm
+from support.commands import fails, succeeds_silently
 from support.made_stores import made_store, random_keys, random_values
 
 
@@ -19,15 +18,15 @@ def test_a_smaller_store_says_what_became_smaller(tmp_path: Path) -> None:
     made = made_store(tmp_path / "made.store", random_keys(56, 32), random_values(56)).path
     before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
     reduced, pruned = tmp_path / "reduced.store", tmp_path / "pruned.store"
-    said = succeeds("reduce", made, "-o", reduced, "--dim", "8")
+    said = succeeds_silently("reduce", made, "-o", reduced, "--dim", "8")
     assert f"reduced    {reduced}: 56 entries of 8 dimensions instead of 32" in said
     assert "% of the variance" in said
     assert "on disk    " in said
-    said = succeeds("prune", reduced, "-o", pruned, "--k", "3", "--seed", "5")
+    said = succeeds_silently("prune", reduced, "-o", pruned, "--k", "3", "--seed", "5")
     assert f"pruned     {pruned}: 56 entries became " in said
     assert "% kept" in said
-    assert succeeds("verify", pruned).startswith("sound: 2 files")
-    said = succeeds("inspect", pruned)
+    assert succeeds_silently("verify", pruned).startswith("sound: 2 files")
+    said = succeeds_silently("inspect", pruned)
     assert "transforms  pca:8, prune:k=3,seed=5" in said
     assert "of 8 dimensions" in said
     assert "sentences   14" in said

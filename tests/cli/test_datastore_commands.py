@@ -7,15 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from knnmt.cli import app
-from knnmt.errors import KnnmtError
 from support import warm
+from support.commands import fails, succeeds_silently
 from support.german import german_memory
 from support.made_stores import made_store, random_keys, random_values
 
@@ -25,32 +22,6 @@ PAIRS = [
     ("Die Datei wurde gelöscht.", "The file has been deleted."),
     ("Drucken", "Print"),
 ]
-
-
-def knnmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A command with what it printed, run in this process, for PyTorch is loaded already."""
-    command = [str(each) for each in arguments]
-    with warnings.catch_warnings():
-        done = CliRunner().invoke(app, command)
-    if isinstance(done.exception, KnnmtError):  # as `main` tells it
-        return subprocess.CompletedProcess(command, 1, done.stdout, f"{done.stderr}knnmt: error: {done.exception}\n")
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
-
-
-def succeeds(*arguments: str | Path) -> str:
-    done = knnmt(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
-def fails(*arguments: str | Path) -> str:
-    done = knnmt(*arguments)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    return done.stderr + done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -63,58 +34,58 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(memory: Path, tmp_path: Path) -> Path:
-    succeeds("build", memory, "-o", tmp_path / "own.store", "--drop-duplicates")
+    succeeds_silently("build", memory, "-o", tmp_path / "own.store", "--drop-duplicates")
     return tmp_path / "own.store"
 
 
 def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
     """The whole life of a store, as the help tells it."""
     store = tmp_path / "own.store"
-    said = succeeds("build", memory, "-o", store, "--drop-duplicates")
+    said = succeeds_silently("build", memory, "-o", store, "--drop-duplicates")
     assert "read       5 pairs from 1 file" in said
     assert "left out   1  empty source or target" in said
     assert "left out   1  duplicate" in said
     assert f"built      {store}: 4 sentences, " in said
     assert "entries of 320 dimensions" in said
 
-    said = succeeds("inspect", store)
+    said = succeeds_silently("inspect", store)
     assert "model       de-en" in said
     assert "sentences   4" in said
     assert f"origin      {memory}: 4 sentences" in said
     assert said.count("entry ") >= 5
     assert "«" in said
-    assert succeeds("inspect", store, "--entry", "0") == (
+    assert succeeds_silently("inspect", store, "--entry", "0") == (
         f"entry 0: token 1 of 4, from {memory}#1\n  source  Danke!\n  target  «Thank» you!\n"
     )
-    assert "«end»" in succeeds("inspect", store, "--entry", "3")
-    found = succeeds("inspect", store, "--search", "Datei")
+    assert "«end»" in succeeds_silently("inspect", store, "--entry", "3")
+    found = succeeds_silently("inspect", store, "--search", "Datei")
     assert found.count("source  Die Datei wurde") == 2
-    assert "and 1 more" in succeeds("inspect", store, "--search", "Datei", "--limit", "1")
+    assert "and 1 more" in succeeds_silently("inspect", store, "--search", "Datei", "--limit", "1")
 
     corrections = tmp_path / "corrections.tsv"
     corrections.write_text("Abbrechen\tCancel\n", encoding="utf-8")
-    said = succeeds("add", store, corrections)
+    said = succeeds_silently("add", store, corrections)
     assert "added      1 sentence" in said
     assert "store      5 sentences" in said
 
-    would = succeeds("remove", store, "--match", "Datei", "--dry-run")
+    would = succeeds_silently("remove", store, "--match", "Datei", "--dry-run")
     assert "would remove 2 sentences" in would
     assert "no sentence matches; nothing was removed" in fails("remove", store, "--origin", "Datei")
-    assert "removed    2 sentences, " in succeeds("remove", store, "--match", "Datei")
-    assert "removed    1 sentence" in succeeds("remove", store, "--origin", f"{memory}#1")
-    assert "removed     " in succeeds("inspect", store)
-    assert "2 sentences" in succeeds("compact", store)
-    assert succeeds("verify", store).startswith("sound: 1 file,")
+    assert "removed    2 sentences, " in succeeds_silently("remove", store, "--match", "Datei")
+    assert "removed    1 sentence" in succeeds_silently("remove", store, "--origin", f"{memory}#1")
+    assert "removed     " in succeeds_silently("inspect", store)
+    assert "2 sentences" in succeeds_silently("compact", store)
+    assert succeeds_silently("verify", store).startswith("sound: 1 file,")
 
     for name in ("out.tmx", "out.tsv"):
-        assert "wrote 2 pairs" in succeeds("export", store, "-o", tmp_path / name)
+        assert "wrote 2 pairs" in succeeds_silently("export", store, "-o", tmp_path / name)
     assert (tmp_path / "out.tsv").read_text(encoding="utf-8") == (
         f"Drucken\tPrint\t{memory}#4\nAbbrechen\tCancel\t{corrections}#1\n"
     )
     for name, options in (("out.tmx", []), ("out.tsv", ["--origin-column", "3"])):
         again = tmp_path / f"again-{name}"
-        succeeds("build", tmp_path / name, "-o", again, *options)
-        assert f"from {memory}#4" in succeeds("inspect", again, "--entry", "0")
+        succeeds_silently("build", tmp_path / name, "-o", again, *options)
+        assert f"from {memory}#4" in succeeds_silently("inspect", again, "--entry", "0")
 
 
 def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> None:
@@ -127,7 +98,7 @@ def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> No
     broken = tmp_path / "broken.tsv"
     broken.write_text("Ja\tYes\nohne Spalte\n", encoding="utf-8")
     assert "broken.tsv" in fails("build", broken, "-o", tmp_path / "y")
-    said = succeeds("build", broken, "-o", tmp_path / "y", "--skip-malformed", "--restart")
+    said = succeeds_silently("build", broken, "-o", tmp_path / "y", "--skip-malformed", "--restart")
     assert "malformed  1 unit," in said
     segment = next((store / "segments").iterdir())
     segment.write_bytes(segment.read_bytes()[:-1] + b"\x00")
@@ -154,7 +125,7 @@ def test_control_c_and_the_same_command_again(
     assert b"Traceback" not in stderr
     assert b"interrupted; rerun the command; it resumes" in stderr
     assert not store.exists()
-    said = succeeds(*command)
+    said = succeeds_silently(*command)
     assert "continued  " in said
     assert "600 sentences" in said
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_tune_commands import refused, succeeds
 
+from support.commands import refused, succeeds
 from support.index_stores import faiss_or_skip
 from support.made_domains import write_domains
 

@@ -101,10 +101,10 @@ def test_an_interruption_leaves_the_gate_that_was_there(
     assert weights_of(store) == pytest.approx(first, abs=1e-4)  # the same seed, up to what the CPU rounds
     before = (store / FILE).read_bytes()
 
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("knnmt.cli.train_gate._say", interrupted)
+    monkeypatch.setattr("knnmt.fitting.gate_training.train_gate", interrupted)
     assert "the store keeps the gate it had" in run(*train, expected=130)
     assert (store / FILE).read_bytes() == before
     assert not list(store.glob(f".{FILE}*"))

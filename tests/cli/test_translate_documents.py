@@ -8,13 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from test_commands import knnmt
-from test_translate_input import refused_at_once
 from typer.testing import CliRunner
 
 from knnmt.cli import app, documents
 from knnmt.errors import KnnmtError
 from support import warm
+from support.command_processes import knnmt, refused_at_once
 
 CATALOG = 'msgid ""\nmsgstr "Language: {}\\n"\n\nmsgid "Guten Morgen!"\nmsgstr ""\n\nmsgid "Ja."\nmsgstr "Yep."\n'
 DONE = CATALOG.replace('msgid "Guten Morgen!"\nmsgstr ""', '#, fuzzy\nmsgid "Guten Morgen!"\nmsgstr "Good morning!"')

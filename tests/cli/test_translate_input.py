@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import sys
 from pathlib import Path
 
 import pytest
-from test_commands import knnmt, lines
 
 from knnmt import Translator
-from support import warm
+from support.command_processes import knnmt, lines, refused_at_once
 
 XLIFF = '<?xml version="1.0"?>\n<xliff version="1.2">\n<source>Hallo</source>\n</xliff>\n'
 REFUSED = [
@@ -18,21 +16,6 @@ REFUSED = [
     ("a.rtf", "{\\rtf1 Hallo}\n", "an RTF document"),
     ("a.strings", '"titel" = "Hallo";\n', "a file of strings"),
 ]
-_WITHOUT_TORCH = (
-    "import sys, atexit; from knnmt.cli import main; "
-    "atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr)); main()"
-)
-
-
-def refused_at_once(*arguments: str | Path, stdin: Path | None = None) -> str:
-    """What a command says that fails before anything of PyTorch is there, and writes nothing."""
-    with (stdin or Path("/dev/null")).open("rb") as given:
-        command = [sys.executable, "-c", _WITHOUT_TORCH, *map(str, arguments)]
-        done = warm.run(command, stdin=given, capture_output=True, text=True, timeout=60, light=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("knnmt: error: ")
-    assert done.stderr.endswith("\nFalse\n")
-    return str(done.stderr)
 
 
 @pytest.mark.parametrize(("name", "content", "kind"), REFUSED)

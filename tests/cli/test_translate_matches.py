@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from test_commands import knnmt
-from test_translate_input import refused_at_once
-from test_tune_commands import succeeds
+
+from support.command_processes import knnmt, refused_at_once
+from support.commands import succeeds
 
 ENTRIES = [
     ("Schließen", "Shut", None),

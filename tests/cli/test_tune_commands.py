@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,31 +20,18 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import KnnmtError, SettingError
+from knnmt.errors import SettingError
 from knnmt.evaluation.tuning_by_search import Scored
 from knnmt.fitting.tuning import Compared
 from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.translator import Translator
+from support.commands import refused, succeeds
 from support.datastore_pairs import some_pairs
 from support.index_stores import faiss_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
-
-
-def succeeds(*arguments: str | Path, text: str = "Satz 3") -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input=f"{text}\n")
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def refused(*arguments: str | Path) -> str:
-    with pytest.raises(KnnmtError) as error:
-        CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
-    return str(error.value)
 
 
 def unsound(store: Path) -> str:

@@ -26,17 +26,13 @@ from knnmt.errors import (
     NotADatastoreError,
 )
 from support import warm
+from support.copied_stores import files_of
 from support.made_stores import column, made_store, plain_search, random_keys, random_values
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Datastore:
     return made_store(tmp_path / "s", random_keys(400, 6), random_values(400), segments=10)
-
-
-def content(directory: Path) -> dict[str, bytes]:
-    paths = [path for path in directory.rglob("*") if path.is_file() and path.name != "lock"]
-    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
 def make(verb: str, store: Datastore, output: Path) -> Datastore:
@@ -118,7 +114,7 @@ def test_a_process_killed_leaves_nothing_in_view_and_the_next_starts_over(
     store: Datastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, steps: int
 ) -> None:
     """The first ten steps are the blocks of a pass over all keys; then come the segments."""
-    before = content(store.path)
+    before = files_of(store.path)
     output, making = tmp_path / "new", tmp_path / "new.making"
     arguments = [verb, store.path, output, steps]
     command = [sys.executable, "-c", MAKE, *map(str, arguments)]
@@ -138,10 +134,10 @@ def test_a_process_killed_leaves_nothing_in_view_and_the_next_starts_over(
     monkeypatch.setattr(merging, "SLICE_ENTRIES", 40)
     again = make(verb, store, output)
     expected = make(verb, store, tmp_path / "whole")
-    assert content(output) == content(tmp_path / "whole")
+    assert files_of(output) == files_of(tmp_path / "whole")
     assert again.manifest == expected.manifest
     assert not making.exists()
-    assert content(store.path) == before
+    assert files_of(store.path) == before
 
 
 @pytest.mark.parametrize("verb", ["reduce", "prune"])

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_markup import IN_BETWEEN
 
 from knnmt.corpus.detection import detect_format
 from knnmt.corpus.languages import match_rank
@@ -22,6 +21,7 @@ from knnmt.corpus.lines import read_lines
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import InputError, KnnmtError, MalformedMemoryError
 from support.memories import read
+from support.small_parents import IN_BETWEEN
 
 MEGABYTE = 1 << 20
 READER = """

@@ -11,6 +11,7 @@ from knnmt.corpus import markup
 from knnmt.corpus.prolog import Prolog, read_prolog
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import MalformedMemoryError
+from support.small_parents import IN_BETWEEN
 
 READER = """
 import resource, sys
@@ -21,8 +22,6 @@ for path in sys.argv[2:]:
     units = sum(1 for _ in read_memories([Path(path)], config, ReadingReport()))
     print(units, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
-# A process starts with the peak of the one that started it; a small one in between keeps pytest's own out of it.
-IN_BETWEEN = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]], check=True)"
 
 
 def write_large_tmx(path: Path, size: int) -> int:

@@ -48,12 +48,13 @@ def test_slices_are_those_of_going_unit_by_unit(
     tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch, texts: list[tuple[str, str]], together: int
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", ENTRIES)
-    monkeypatch.setattr(slices, "_SLICE_PAIRS", SENTENCES)
-    monkeypatch.setattr(slices, "_TOKENIZED_TOGETHER", together)
     units = [SegmentPair(*sides, f"own#{number}", "menu" * (number % 3)) for number, sides in enumerate(texts)]
     dropped: Counter[str] = Counter()
     expected: Counter[str] = Counter()
-    found = [plain(part) for part in cut_slices(iter(units), tiny.tokenizer, POSITIONS, dropped)]
+    cut = cut_slices(
+        iter(units), tiny.tokenizer, POSITIONS, dropped, pairs_per_slice=SENTENCES, pairs_per_chunk=together
+    )
+    found = [plain(part) for part in cut]
     assert found == one_by_one(units, tiny, expected)
     assert dropped == expected
 

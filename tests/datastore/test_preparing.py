@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from knnmt.datastore import building, preparing, slices
 from knnmt.datastore.building import build
 from knnmt.datastore.prepared import Slice
 from knnmt.datastore.preparing import prepared_chunks
+from knnmt.datastore.slices import cut_slices
 from knnmt.engine.rows import Rows
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
@@ -129,7 +131,7 @@ def test_the_bytes_of_a_store_do_not_depend_on_who_prepares(
     tmp_path: Path, engine: TransformerEngine, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
-    monkeypatch.setattr(slices, "_TOKENIZED_TOGETHER", 4)
+    monkeypatch.setattr(building, "cut_slices", partial(cut_slices, pairs_per_chunk=4))
     made = [build(tmp_path / "alone", UNITS, engine)]
     monkeypatch.setattr(building, "_preparers", lambda _: 2)
     made.append(build(tmp_path / "beside", (unit for chunk in waiting_for(beside) for unit in chunk), engine))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_distributed_building import files_of
 from typer.testing import CliRunner
 
 import knnmt
@@ -25,6 +24,7 @@ from knnmt.distributed.building import Job, encode_on, encode_part
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import ClusterError, SettingError
 from support import TESTS
+from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]  # what Ray itself warns of is not ours

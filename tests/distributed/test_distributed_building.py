@@ -38,6 +38,7 @@ from knnmt.errors import (
 )
 from knnmt.evaluation import adapting
 from knnmt.fitting import ready_store
+from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
 from support.made_ray import MadeRay
 
@@ -45,14 +46,6 @@ from support.made_ray import MadeRay
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
-
-
-def files_of(store: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(store)): path.read_bytes()
-        for path in store.rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
 
 
 class MadeWorkers:

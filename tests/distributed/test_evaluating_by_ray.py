@@ -19,7 +19,7 @@ from knnmt_lab.reproduction import domains_as_tasks
 from knnmt_lab.reproduction.domains_as_tasks import produce_domain, produce_on
 from knnmt_lab.reproduction.producing import produce
 from support.datastore_pairs import some_pairs
-from support.made_domains import asked, write_domains
+from support.made_domains import asked, records_of, write_domains
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]  # what Ray itself warns of is not ours
 TEXT = some_pairs(7, start=50)
@@ -92,8 +92,6 @@ def test_systems_are_the_same_when_workers_die(
 def test_domains_go_on_when_workers_die(
     local_ray: None, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from test_domains_as_tasks import records_of
-
     data = write_domains(tmp_path / "data")
     more: dict[str, Any] = {"systems": ROWS, "threads": 1, "blocks": ("B",), "exact": True, "speed": False}
     assert produce(asked(data, tmp_path / "plain", tiny_checkpoint, **more), lambda _: None) == 0

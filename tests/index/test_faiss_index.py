@@ -267,7 +267,7 @@ def test_removed_entries_are_never_found_and_leave_no_gap(kind: str, share: floa
 
 
 def test_memory_stays_bounded_and_progress_is_told(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.index.faiss_index._BLOCK", 1000)
+    monkeypatch.setattr(FaissIndex, "entries_together", 1000)
     heard: list[tuple[int, int]] = []
 
     def hear(done: int, of: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+import knnmt.index.entries as entries_module
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.index import repeats
 from knnmt.index.entries import Entries
+from knnmt.index.repeats import follow_repeats
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 
@@ -74,7 +76,7 @@ def firsts_and_counts(entries: Entries) -> tuple[list[int], list[float]]:
 def test_what_repeats_is_followed_as_it_is_found(
     tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newer: int
 ) -> None:
-    monkeypatch.setattr(repeats, "_MAX_NEWER", newer)
+    monkeypatch.setattr(entries_module, "follow_repeats", partial(follow_repeats, max_newer=newer))
     chance = Random(7)
     store = Datastore.build(tmp_path / "s", PAIRS[2:3], tiny)
     followed = Entries(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,16 @@ def asked(data: Path, output: Path, model: Path, **others: Any) -> ReproductionC
         "device": "cpu",
     }
     return ReproductionConfig(data, output, **{**usual, **others})
+
+
+def records_of(output: Path) -> dict[str, Any]:
+    """Every record but for what depends on when and how fast it was made."""
+    found = {}
+    for path in sorted(output.rglob("*.json")):
+        if "stores" in path.relative_to(output).parts or path.name.startswith("speed-"):
+            continue
+        record = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("seconds", "stage_seconds", "machine"):
+            record.pop(name, None)
+        found[str(path.relative_to(output))] = record
+    return found

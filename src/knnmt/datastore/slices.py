@@ -26,8 +26,6 @@ from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import SettingError
 
 SLICE_ENTRIES = 1 << 16
-_SLICE_PAIRS = 1 << 13
-_TOKENIZED_TOGETHER = 1024
 _CHARACTERS_TOGETHER = 1 << 21
 
 
@@ -38,17 +36,21 @@ def cut_slices(
     dropped: Counter[str],
     accelerators: Accelerators = "drop",
     processes: int = 0,
+    pairs_per_slice: int = 1 << 13,
+    pairs_per_chunk: int = 1024,
 ) -> Iterator[Slice]:
     """Slices of about `SLICE_ENTRIES` target tokens. Pairs that do not fit the model are dropped and counted.
 
     processes: how many other processes prepare text
+    pairs_per_slice: at most about so many are in a slice
+    pairs_per_chunk: at most so many are prepared together
 
     A unit of several lines is followed by its lines in the same slice, if they can be matched. Texts are stored as they
     were read; token ids are those of the texts that the model sees.
     """
     begun: list[Slice] = []
     entries = sentences = 0
-    for chunk in prepared_chunks(_chunks(pairs), tokenizer, accelerators, processes):
+    for chunk in prepared_chunks(_chunks(pairs, pairs_per_chunk), tokenizer, accelerators, processes):
         ready = _fitting(chunk, max_positions, dropped)
         ends = np.append(np.flatnonzero(ready.lines == 0)[1:], len(ready))  # ends of units with their lines
         told = ready.targets.offsets  # entries before each sentence
@@ -56,7 +58,7 @@ def cut_slices(
         while first < len(ready):
             full = min(
                 np.searchsorted(told[ends], told[first] + SLICE_ENTRIES - entries),
-                np.searchsorted(ends, first + _SLICE_PAIRS - sentences),
+                np.searchsorted(ends, first + pairs_per_slice - sentences),
             )
             end = int(ends[min(full, len(ends) - 1)])
             begun.append(ready.between(first, end))
@@ -84,14 +86,14 @@ def _fitting(ready: Slice, max_positions: int, dropped: Counter[str]) -> Slice:
     return ready.taken(np.flatnonzero(~too_long[units]))
 
 
-def _chunks(pairs: Iterable[SegmentPair]) -> Iterator[list[SegmentPair]]:
+def _chunks(pairs: Iterable[SegmentPair], most: int) -> Iterator[list[SegmentPair]]:
     """Groups of pairs to prepare together, limited in number and in text."""
     chunk: list[SegmentPair] = []
     characters = 0
     for pair in pairs:
         chunk.append(pair)
         characters += len(pair.source) + len(pair.target)
-        if len(chunk) >= _TOKENIZED_TOGETHER or characters >= _CHARACTERS_TOGETHER:
+        if len(chunk) >= most or characters >= _CHARACTERS_TOGETHER:
             yield chunk
             chunk, characters = [], 0
     if chunk:

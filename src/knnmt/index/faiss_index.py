@@ -30,7 +30,6 @@ from knnmt.index.kinds import Kind, SearchSettings
 from knnmt.index.progress import Progress, unheard
 from knnmt.threads import FAISS_SPINS, loading
 
-_BLOCK = 1 << 16
 _MIN_TRAINING_KEYS = 1 << 16
 _PER_NEIGHBOUR = 2  # at least so many candidates per neighbour are measured again
 _MIN_BLAS_QUERIES = 20  # FAISS 1.15 never uses BLAS for fewer than 128,000, which is four times slower
@@ -55,7 +54,12 @@ def _import_faiss() -> Any:
 
 
 class FaissIndex:
-    """A FAISS index of a store's entries, from the first one on."""
+    """A FAISS index of a store's entries, from the first one on.
+
+    entries_together: entries that are read and added at once
+    """
+
+    entries_together = 1 << 16
 
     def __init__(self, index: Any, entries: Entries, settings: SearchSettings) -> None:
         faiss = load_faiss()
@@ -148,7 +152,7 @@ class FaissIndex:
         load_faiss()
         # This comes first, so that an interrupted call leaves a consistent state. Growing lists move in memory.
         self.entries, self._compiled = entries, None
-        for first, keys in entries.blocks(_BLOCK, self.covered):
+        for first, keys in entries.blocks(self.entries_together, self.covered):
             self._add(_numbers(keys, entries))
             progress(first + len(keys), entries.entries)
 

@@ -21,7 +21,6 @@ from knnmt.index.same_sources import hashes_of
 from knnmt.native.structures import address, made
 
 _MAX_CAME = 10_000  # new sentences: from this number on, all sentences are examined
-_MAX_NEWER = 1 << 16  # changed entries before they are merged into the base
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -137,11 +136,13 @@ def follow_repeats(
     earlier: Repeats | None,
     before: Sequence[Segment],
     segments: Sequence[Segment],
+    max_newer: int = 1 << 16,
 ) -> Repeats | None:
     """The repeats in some segments, updated from those of an earlier state. The result is that of `find_repeats`.
 
     It only examines sentences that share the source of an added or removed sentence.
     before: the segments of the earlier state
+    max_newer: changed entries before they are merged into the base
     """
     shared = same_beginning(before, segments)
     came = sum(segment.record.sentences for segment in segments) - shared.sentences
@@ -166,7 +167,7 @@ def follow_repeats(
     known = Repeats(Restated.none(), Restated.none()) if earlier is None else earlier
     newer = known.newer.under(again)
     newer = Restated(*(each[_needed(known.base, newer)] for each in (newer.ids, newer.firsts, newer.counts)))
-    if len(newer.ids) > max(_MAX_NEWER, len(known.base.ids) // 16):
+    if len(newer.ids) > max(max_newer, len(known.base.ids) // 16):
         base = known.base.under(newer).only_repeating()
         return Repeats(base, Restated.none()) if len(base.ids) else None
     return Repeats(known.base, newer) if len(known.base.ids) + len(newer.ids) else None

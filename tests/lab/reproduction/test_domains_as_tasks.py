@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +13,11 @@ from knnmt_lab.reproduction import domains_as_tasks
 from knnmt_lab.reproduction.domains_as_tasks import produce_on
 from knnmt_lab.reproduction.producing import produce
 from support.index_stores import faiss_or_skip
-from support.made_domains import asked, write_domains
+from support.made_domains import asked, records_of, write_domains
 from support.made_ray import MadeRay
 
 faiss_or_skip()
 ROWS = ("base", "segments", "A/knn", "B/knn", "B/pca+cache+pruning")
-
-
-def records_of(output: Path) -> dict[str, Any]:
-    """Every record but for what depends on when and how fast it was made."""
-    found = {}
-    for path in sorted(output.rglob("*.json")):
-        if "stores" in path.relative_to(output).parts or path.name.startswith("speed-"):
-            continue
-        record = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("seconds", "stage_seconds", "machine"):
-            record.pop(name, None)
-        found[str(path.relative_to(output))] = record
-    return found
 
 
 @pytest.fixture(scope="module")
