@@ -224,26 +224,3 @@ def test_entries_that_the_lists_are_not_of_are_not_read(build: ctypes.CDLL, inde
 def test_other_kinds_go_without(kind: str, store: Datastore) -> None:
     index = FaissIndex.train_and_add(Entries(store), KINDS[kind])
     assert FourBitSearch.of(faiss, index._lists, index.entries) is None
-
-
-def test_a_build_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native.load(native.fitting_builds()[-1]) is not None
-    monkeypatch.setattr(native, "source_digest", lambda: "0")
-    assert native.load(native.fitting_builds()[-1]) is None
-    assert native.load("of no CPU") is None
-
-
-def test_a_library_that_lacks_what_is_asked_for_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = ctypes.util.find_library("m")
-    if library is None:
-        pytest.skip("no library at hand that is not ours")
-    (tmp_path / "knnmt-other.so").write_bytes((native._HERE / f"knnmt-{native.fitting_builds()[-1]}.so").read_bytes())
-    monkeypatch.setattr(native, "_HERE", tmp_path)
-    assert native.load("other") is None  # its sources are others: there are none here
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: ctypes.cdll.LoadLibrary(library))
-    assert native.load("other") is None
-
-
-def test_the_environment_can_switch_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KNNMT_NATIVE", "0")
-    assert native.library.__wrapped__() is None

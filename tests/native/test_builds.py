@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,3 +79,26 @@ def test_the_build_for_amx_has_its_tiles() -> None:
     if found is None:
         pytest.skip("not built")
     assert b"\xc4\xe2\x78\x49\xc0" in Path(found._name).read_bytes()  # tilerelease
+
+
+def test_a_build_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.load(native.fitting_builds()[-1]) is not None
+    monkeypatch.setattr(native, "source_digest", lambda: "0")
+    assert native.load(native.fitting_builds()[-1]) is None
+    assert native.load("of no CPU") is None
+
+
+def test_a_library_that_lacks_what_is_asked_for_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ctypes.util.find_library("m")
+    if library is None:
+        pytest.skip("no library at hand that is not ours")
+    (tmp_path / "knnmt-other.so").write_bytes((native._HERE / f"knnmt-{native.fitting_builds()[-1]}.so").read_bytes())
+    monkeypatch.setattr(native, "_HERE", tmp_path)
+    assert native.load("other") is None  # its sources are others: there are none here
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: ctypes.cdll.LoadLibrary(library))
+    assert native.load("other") is None
+
+
+def test_the_environment_can_switch_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KNNMT_NATIVE", "0")
+    assert native.library.__wrapped__() is None
