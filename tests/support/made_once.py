@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -19,8 +19,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     own = factory.getbasetemp()
     everyones = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     model, place = everyones / f"{name}.made", own / name
-    with (everyones / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+    with FileLock(everyones / f"{name}.lock"):
         if not model.exists():
             scratch = everyones / f"{name}.making"
             shutil.rmtree(scratch, ignore_errors=True)  # of a process that failed or died
