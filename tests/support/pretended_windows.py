@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib import import_module
+from importlib import import_module, reload
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +42,8 @@ def pretend() -> None:
     """Be a process of Windows from here on."""
     for name in OTHERS.split():
         import_module(name)
+    os.supports_dir_fd.clear()
+    reload(shutil)  # which then removes directories by their paths
     sys.modules["msvcrt"] = _msvcrt()
     for name in MODULES:
         sys.modules.pop(name, None)
@@ -50,7 +52,6 @@ def pretend() -> None:
         for name in names.split():
             delattr(module, name)
     os.O_BINARY = 0  # type: ignore[attr-defined]
-    shutil._use_fd_functions = False  # type: ignore[attr-defined]
     os.open = _refusing(os.open, lambda path, *_: Path(path).is_dir())
     os.unlink = os.remove = _refusing(os.unlink, _in_use)
     os.replace = _refusing(os.replace, lambda one, other: _in_use(one) or _in_use(other))

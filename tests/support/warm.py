@@ -86,7 +86,8 @@ class Popen:
     ) -> None:
         if args[0] != sys.executable or process_group not in (None, 0):
             raise ValueError(f"only `python -c` and `python -m`, in a group of its own or ours, not {args}")
-        self.args, self.returncode = args, None
+        self.args = args
+        self.returncode: int | None = None
         self._waiting = threading.Lock()
         request = {
             "arguments": [str(each) for each in args[1:]],
@@ -110,7 +111,7 @@ class Popen:
         if text or encoding or errors:
             form: dict[str, Any] = {"encoding": encoding, "errors": errors}
             form |= {"line_buffering": bufsize == 1, "write_through": True}
-            own = [each and io.TextIOWrapper(cast("io.BufferedIOBase", each), **form) for each in own]
+            own = [each and io.TextIOWrapper(cast("Any", each), **form) for each in own]
         self.stdin, self.stdout, self.stderr = own
 
     def wait(self, timeout: float | None = None) -> int:
@@ -217,7 +218,7 @@ def run(
         except BaseException:
             process.kill()
             raise
-    done = subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+    done = subprocess.CompletedProcess(command, process.wait(), stdout, stderr)
     if check:
         done.check_returncode()
     return done
