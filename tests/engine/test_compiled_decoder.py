@@ -18,15 +18,20 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
 from support.compiled_engines import in_pytorch, load, loaded, use_build
 from support.family_checkpoints import some_sources
-from support.native_builds import builds_that_run
+from support.native_builds import builds_that_run, vector_builds_that_run
 
 if native.library() is None:
     pytest.skip("nothing was compiled, or it is switched off", allow_module_level=True)
 WIDTH = 3
 
 
-@pytest.fixture(params=builds_that_run())
+@pytest.fixture(params=vector_builds_that_run())
 def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_build(monkeypatch, request.param)
+
+
+@pytest.fixture(params=builds_that_run())
+def build_of_int8(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     use_build(monkeypatch, request.param)
 
 
@@ -75,7 +80,7 @@ def test_steps_are_those_of_pytorch(family: str, heads: int, half: bool, tmp_pat
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.usefixtures("build")
+@pytest.mark.usefixtures("build_of_int8")
 @pytest.mark.parametrize("family", ["bart", "m2m100, odd width"])
 def test_in_int8_as_well(family: str, tmp_path: Path) -> None:
     engine = load(tmp_path, family, "int8")

@@ -13,15 +13,20 @@ from knnmt import native
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import CheckpointError, InputError
 from support.compiled_engines import in_pytorch, load, use_build
-from support.native_builds import builds_that_run
+from support.native_builds import builds_that_run, vector_builds_that_run
 
 if native.library() is None:
     pytest.skip("nothing was compiled, or it is switched off", allow_module_level=True)
 LENGTHS = (1, 17, 300, 5, 129)  # less than a vector, more queries than are multiplied at once
 
 
-@pytest.fixture(params=builds_that_run())
+@pytest.fixture(params=vector_builds_that_run())
 def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_build(monkeypatch, request.param)
+
+
+@pytest.fixture(params=builds_that_run())
+def build_of_int8(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     use_build(monkeypatch, request.param)
 
 
@@ -66,7 +71,7 @@ def test_states_are_those_of_pytorch(family: str, heads: int, half: bool, tmp_pa
             torch.testing.assert_close(tensor, like, atol=5e-5, rtol=5e-5)
 
 
-@pytest.mark.usefixtures("build")
+@pytest.mark.usefixtures("build_of_int8")
 @pytest.mark.parametrize("family", ["bart", "m2m100, odd width"])
 def test_in_int8_as_well(family: str, tmp_path: Path) -> None:
     engine = load(tmp_path, family, "int8", max_position_embeddings=310)

@@ -15,13 +15,13 @@ from knnmt import native
 from knnmt.engine import product
 from knnmt.engine.layers import PackedProjection, Projection, projection
 from knnmt.engine.product import CompiledProduct, float_product
-from support.native_builds import assert_rows_are_alone, builds_that_run
+from support.native_builds import assert_rows_are_alone, vector_builds_that_run
 
 if native.library() is None:
     pytest.skip("nothing was compiled: no C++ compiler", allow_module_level=True)
 
 
-@pytest.fixture(params=builds_that_run())
+@pytest.fixture(params=vector_builds_that_run())
 def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     found = native.load(request.param)
     assert found is not None

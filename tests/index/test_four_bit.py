@@ -29,12 +29,12 @@ from support.index_stores import (
     recall,
     write_store,
 )
-from support.native_builds import builds_that_run
+from support.native_builds import vector_builds_that_run
 
 faiss = faiss_or_skip()
 if native.library() is None:
     pytest.skip("the compiled search was not built, or is switched off", allow_module_level=True)
-BUILDS = builds_that_run()
+BUILDS = vector_builds_that_run()
 ALL_LISTS = 1 << 12
 QUERIES = torch.from_numpy(clustered(40, seed=9))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from knnmt import native
 from knnmt.errors import IgnoredSettingWarning, OldBuildWarning
+from support.native_builds import INT8_SOURCES
 
 
 @pytest.fixture
@@ -71,6 +73,13 @@ def test_a_build_that_was_named_and_is_missing_is_missed(builds: Path, monkeypat
     with pytest.warns(OldBuildWarning, match=r"\(knnmt-slow\.so\) is missing.*pip install"):
         assert native.library() is None
     assert not list(builds.iterdir())
+
+
+def test_builds_of_the_same_vectors_differ_in_products_in_int8_alone() -> None:
+    """So that most tests need one build of each kind of vectors."""
+    sources = Path(native.__file__).parent.glob("*.[ch]*")
+    asking = {path.name for path in sources if re.search("VNNI|AMX|DOTPROD", path.read_text(encoding="utf-8"))}
+    assert asking == INT8_SOURCES
 
 
 def test_the_build_for_amx_has_its_tiles() -> None:

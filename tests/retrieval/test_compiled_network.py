@@ -26,7 +26,7 @@ from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from support.datastore_pairs import some_pairs
 from support.loops import reference_search
-from support.native_builds import builds_that_run
+from support.native_builds import vector_builds_that_run
 from support.random_combiners import KERNEL, META_K, random_combiner
 
 if library() is None:
@@ -113,7 +113,7 @@ def test_compiled_networks_are_those_of_pytorch(
     assert_same_steps(retrieval, sentences, width, spread, seed)
 
 
-@pytest.mark.parametrize("build", builds_that_run())
+@pytest.mark.parametrize("build", vector_builds_that_run())
 @pytest.mark.parametrize("vocabulary", [231, 236, 300])
 def test_every_build_has_the_same_network(
     stores: list[OpenStore], build: str, vocabulary: int, monkeypatch: pytest.MonkeyPatch
