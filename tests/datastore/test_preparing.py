@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -38,33 +38,31 @@ CHUNKS = [UNITS[start : start + 4] for start in range(0, len(UNITS), 4)]
 class Beside:
     """The processes that were started, and how many chunks they have prepared. fatal: each ends after its first"""
 
-    started: list[preparing._Preparer] = field(default_factory=list)
+    prepared: Callable[..., Iterator[Slice]]
+    started: list[preparing.Preparer] = field(default_factory=list)
     answers: int = 0
     fatal: bool = False
 
 
 @pytest.fixture
-def beside(monkeypatch: pytest.MonkeyPatch) -> Beside:
+def beside() -> Beside:
     """Processes are started after the first chunk."""
-    known = Beside()
-    begin, ask = preparing._Preparer.__init__, preparing._Preparer._ask
 
-    def begun(self: preparing._Preparer, *settings: Any) -> None:
-        known.started.append(self)
-        begin(self, *settings)
+    class Watched(preparing.Preparer):
+        def __init__(self, settings: bytes, asked: Any) -> None:
+            known.started.append(self)
+            super().__init__(settings, asked)
 
-    def asked(self: preparing._Preparer, pickled: bytes) -> object:
-        made = ask(self, pickled)
-        if isinstance(made, Slice):
-            known.answers += 1
-            if known.fatal:
-                self._process.kill()
-                self._process.wait()
-        return made
+        def ask(self, pickled: bytes) -> object:
+            made = super().ask(pickled)
+            if isinstance(made, Slice):
+                known.answers += 1
+                if known.fatal:
+                    self.process.kill()
+                    self.process.wait()
+            return made
 
-    monkeypatch.setattr(preparing._Preparer, "__init__", begun)
-    monkeypatch.setattr(preparing._Preparer, "_ask", asked)
-    monkeypatch.setattr(preparing, "_ALONE_FIRST", 1)
+    known = Beside(partial(prepared_chunks, alone_first=1, preparer=Watched))
     return known
 
 
@@ -83,38 +81,38 @@ def waiting_for(beside: Beside) -> Iterator[list[SegmentPair]]:
 
 
 def test_processes_prepare_what_this_one_would_and_end_with_it(engine: TransformerEngine, beside: Beside) -> None:
-    alone = list(prepared_chunks(CHUNKS, engine.tokenizer, "drop"))
+    alone = list(beside.prepared(CHUNKS, engine.tokenizer, "drop"))
     assert not beside.started
     assert alone[0].lines.tolist() == [0, 0, 1, 1, 0, 0]
     texts = [bytes(row).decode() for row in alone[0].texts[8:16]]
     assert texts == ["Erste Zeile.", "First line.", "own#1", "menu", "Zweite Zeile.", "Second line.", "own#1", "menu"]
-    assert plain(prepared_chunks(waiting_for(beside), engine.tokenizer, "drop", 2)) == plain(alone)
-    assert [other._process.poll() is not None for other in beside.started] == [True, True]
-    assert not any(other._thread.is_alive() for other in beside.started)
+    assert plain(beside.prepared(waiting_for(beside), engine.tokenizer, "drop", 2)) == plain(alone)
+    assert [other.process.poll() is not None for other in beside.started] == [True, True]
+    assert not any(other.thread.is_alive() for other in beside.started)
 
 
 def test_what_processes_leave_undone_is_done_here(engine: TransformerEngine, beside: Beside) -> None:
     beside.fatal = True
-    found = plain(prepared_chunks(waiting_for(beside), engine.tokenizer, "drop", 2))
+    found = plain(beside.prepared(waiting_for(beside), engine.tokenizer, "drop", 2))
     assert 1 <= beside.answers <= 2
-    assert found == plain(prepared_chunks(CHUNKS, engine.tokenizer, "drop"))
+    assert found == plain(beside.prepared(CHUNKS, engine.tokenizer, "drop"))
 
 
 def test_processes_end_when_nobody_asks_any_more(engine: TransformerEngine, beside: Beside) -> None:
-    parts = prepared_chunks(waiting_for(beside), engine.tokenizer, "drop", 3)
+    parts = beside.prepared(waiting_for(beside), engine.tokenizer, "drop", 3)
     assert isinstance(parts, Generator)
     next(parts)
     next(parts)
     parts.close()
-    assert [other._process.poll() is not None for other in beside.started] == [True] * 3
-    assert not any(other._thread.is_alive() for other in beside.started)
+    assert [other.process.poll() is not None for other in beside.started] == [True] * 3
+    assert not any(other.thread.is_alive() for other in beside.started)
 
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_what_is_wrong_with_a_text_is_said_here(engine: TransformerEngine, beside: Beside, processes: int) -> None:
     chunks = [*CHUNKS[:9], [SegmentPair("\ud800", "half a character", "own#1")]]
     with pytest.raises(InputError, match="own#1: expected text, found half of a surrogate pair"):
-        list(prepared_chunks(chunks, engine.tokenizer, "drop", processes))
+        list(beside.prepared(chunks, engine.tokenizer, "drop", processes))
 
 
 def test_a_tokenizer_that_cannot_travel_stays(tiny: TransformerEngine, beside: Beside) -> None:
@@ -122,8 +120,8 @@ def test_a_tokenizer_that_cannot_travel_stays(tiny: TransformerEngine, beside: B
         encode_sources = encode_targets = staticmethod(tiny.tokenizer.encode_sources)
 
     chunks = [some_pairs(4), some_pairs(3)]
-    expected = plain(prepared_chunks(chunks, tiny.tokenizer, "drop"))
-    assert plain(prepared_chunks(chunks, Own(), "drop", 2)) == expected  # type: ignore[arg-type]
+    expected = plain(beside.prepared(chunks, tiny.tokenizer, "drop"))
+    assert plain(beside.prepared(chunks, Own(), "drop", 2)) == expected  # type: ignore[arg-type]
     assert not beside.started
 
 
@@ -133,7 +131,8 @@ def test_the_bytes_of_a_store_do_not_depend_on_who_prepares(
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
     monkeypatch.setattr(building, "cut_slices", partial(cut_slices, pairs_per_chunk=4))
     made = [build(tmp_path / "alone", UNITS, engine)]
-    monkeypatch.setattr(building, "_preparers", lambda _: 2)
+    monkeypatch.setattr(slices, "prepared_chunks", beside.prepared)
+    monkeypatch.setattr(building, "preparers", lambda _: 2)
     made.append(build(tmp_path / "beside", (unit for chunk in waiting_for(beside) for unit in chunk), engine))
     assert len(beside.started) == 2
     assert made[0].manifest == made[1].manifest

@@ -119,7 +119,7 @@ def build(
         manifest = empty_manifest(engine, config)
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
-        positions, processes = engine.max_positions, _preparers(engine)
+        positions, processes = engine.max_positions, preparers(engine)
         parts = cut_slices(pairs, engine.tokenizer, positions, dropped, config.accelerators, processes)
         encode = encode or encode_parts
         records, reused = encode(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
@@ -131,7 +131,7 @@ def build(
     return BuildResult(manifest, reused, dropped)
 
 
-def _preparers(engine: Engine[State]) -> int:
+def preparers(engine: Engine[State]) -> int:
     """How many other processes prepare text: none on a CPU, where the model takes all cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(_MAX_PREPARERS, cores - 2) if engine.device.type == "cuda" and cores > 3 else 0

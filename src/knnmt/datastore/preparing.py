@@ -33,7 +33,6 @@ from knnmt.engine.rows import Rows
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import InputError
 
-_ALONE_FIRST = 2  # chunks that this process prepares before it starts others for the rest
 _AHEAD = 2  # chunks per process that are read ahead, so that none waits for the next
 _PIPE_BYTES = 1 << 20  # so that a pipe takes most chunks and answers whole
 _Answer = Future[Slice | None]  # None: that process could not prepare it
@@ -70,15 +69,21 @@ def _require_text(units: Iterable[SegmentPair]) -> None:
 
 
 def prepared_chunks(
-    chunks: Iterable[list[SegmentPair]], tokenizer: Tokenizer, accelerators: Accelerators, processes: int = 0
+    chunks: Iterable[list[SegmentPair]],
+    tokenizer: Tokenizer,
+    accelerators: Accelerators,
+    processes: int = 0,
+    alone_first: int = 2,
+    preparer: type[Preparer] | None = None,
 ) -> Iterator[Slice]:
-    """Prepared chunks of a memory, in their order; by this process, or after the first few by `processes` others.
+    """Prepared chunks of a memory, in their order; by this process, or after `alone_first` by `processes` others.
 
     If no other process has begun a chunk when it is needed (for example while they start), this process prepares it.
+    preparer: by default `Preparer`
     """
     stream = iter(chunks)
     settings = _pickled((tokenizer, accelerators)) if processes else None
-    for chunk in islice(stream, None if settings is None else _ALONE_FIRST):
+    for chunk in islice(stream, None if settings is None else alone_first):
         yield prepare(chunk, tokenizer, accelerators)
     first = next(stream, None)
     if first is None or settings is None:
@@ -92,7 +97,7 @@ def prepared_chunks(
     waiting: deque[tuple[list[SegmentPair], _Answer]] = deque()
     with ExitStack() as ending:
         for _ in range(processes):
-            ending.enter_context(_Preparer(settings, asked))
+            ending.enter_context((preparer or Preparer)(settings, asked))
         for chunk in chain([first], stream):
             waiting.append((chunk, Future()))
             asked.put(waiting[-1])
@@ -110,13 +115,13 @@ def _pickled(settings: object) -> bytes | None:
         return None
 
 
-class _Preparer:
+class Preparer:
     """A process that prepares chunks, and the thread that sends them to it. An unfinished chunk has no result."""
 
     def __init__(self, settings: bytes, asked: SimpleQueue[_Question | None]) -> None:
         self._asked = asked
         package = str(Path(__file__).parents[2])
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             # -P: do not import modules from the current directory
             [sys.executable, "-P", "-c", "from knnmt.datastore.preparing import serve; serve()"],
             stdin=subprocess.PIPE,
@@ -128,18 +133,18 @@ class _Preparer:
                 "TOKENIZERS_PARALLELISM": "false",  # there is one process for each core already
             },
         )
-        self._requests, self._answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
-        self._thread = Thread(target=self._hand_over, args=(settings,), name="knnmt-preparer", daemon=True)
-        self._thread.start()
+        self._requests, self._answers = cast("IO[bytes]", self.process.stdin), cast("IO[bytes]", self.process.stdout)
+        self.thread = Thread(target=self._hand_over, args=(settings,), name="knnmt-preparer", daemon=True)
+        self.thread.start()
 
-    def __enter__(self) -> _Preparer:
+    def __enter__(self) -> Preparer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
         self._asked.put(None)
-        self._thread.join()
+        self.thread.join()
         for pipe in (self._answers, self._requests):
             with suppress(OSError):  # data that could not be sent
                 pipe.close()
@@ -147,12 +152,12 @@ class _Preparer:
     def _hand_over(self, settings: bytes) -> None:
         answer: _Answer = Future()
         try:
-            self._ask(settings)  # it answers when it is ready for chunks
+            self.ask(settings)  # it answers when it is ready for chunks
             while (question := self._asked.get()) is not None:
                 chunk, answer = question
                 if answer.set_running_or_notify_cancel():
                     units = [(pair.source, pair.target, pair.origin, pair.context) for pair in chunk]
-                    made = self._ask(pickle.dumps(units, pickle.HIGHEST_PROTOCOL))
+                    made = self.ask(pickle.dumps(units, pickle.HIGHEST_PROTOCOL))
                     if isinstance(made, Exception):
                         answer.set_exception(made)
                     else:
@@ -162,7 +167,7 @@ class _Preparer:
             if answer.running():
                 answer.set_result(None)
 
-    def _ask(self, pickled: bytes) -> object:
+    def ask(self, pickled: bytes) -> object:
         self._requests.write(pickled)
         self._requests.flush()
         return pickle.load(self._answers)  # noqa: S301 -- from a process of ours
