@@ -133,7 +133,7 @@ def whole_build(
     shutil.rmtree(store, ignore_errors=True)
     with (
         stage_times() as timings,
-        mock.patch.object(building, "_preparers", return_value=processes),
+        mock.patch.object(building, "preparers", return_value=processes),
         spending() as spent,
     ):
         built = build(store, pairs_of(memory), engine, BuildConfig(batch_tokens=batch_tokens))
@@ -167,7 +167,7 @@ def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: 
     with spending() as spent:
         deque(pairs_of(memory), maxlen=0)
     tell("reading", spent)
-    for processes in sorted({0, building._preparers(engine)}, reverse=True):
+    for processes in sorted({0, building.preparers(engine)}, reverse=True):
         with spending() as spent:
             cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), "drop", processes)
             deque(cut, maxlen=0)
@@ -192,7 +192,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
         memory = sample(arguments.text, arguments.pairs, scratch)
-        aside, store = building._preparers(engine), scratch / "store"
+        aside, store = building.preparers(engine), scratch / "store"
         cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), processes=aside)
         parts = list(islice(cut, _SLICES))
         del cut  # this ends its processes

@@ -121,7 +121,7 @@ def test_a_tokenizer_that_cannot_travel_stays(tiny: TransformerEngine, beside: B
 
     chunks = [some_pairs(4), some_pairs(3)]
     expected = plain(beside.prepared(chunks, tiny.tokenizer, "drop"))
-    assert plain(beside.prepared(chunks, Own(), "drop", 2)) == expected  # type: ignore[arg-type]
+    assert plain(beside.prepared(chunks, Own(), "drop", 2)) == expected
     assert not beside.started
 
 

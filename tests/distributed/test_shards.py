@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -36,6 +35,7 @@ from knnmt.errors import (
 )
 from knnmt.index import covering
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.translator import memories
 
 SETTINGS = RetrievalSettings(k=4, temperature=5.0, interpolation_weight=0.6, segments=6, forms=False)
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -172,6 +172,13 @@ def failing(shards: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Failing
     return made
 
 
+class Restless(ShardedStore):
+    """It asks silent shards again at once."""
+
+    def __init__(self, store: Datastore, shards: list[Any], device: str, seconds: float) -> None:
+        super().__init__(store, shards, device, seconds, pause_seconds=0.0)
+
+
 @pytest.mark.parametrize(("after", "forever"), [(0, False), (1, False), (1, True)])
 def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
     shards: list[Path],
@@ -184,6 +191,7 @@ def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
     forever: bool,
 ) -> None:
     """Whichever question it fails at. What is found is what the others have; when it is back, it counts again."""
+    monkeypatch.setattr(memories, "ShardedStore", Restless)
     translator = Translator(tiny_checkpoint, device="cpu")
     edit = (one / "shards.json").read_text(encoding="utf-8").replace("10.0", "0.05")
     (one / "shards.json").write_text(edit, encoding="utf-8")
@@ -201,7 +209,6 @@ def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
         expected = list(translator.stream(texts, datastore=tmp_path / "rest", settings=SETTINGS))
         assert [each.text for each in again] == [each.text for each in expected]
     failing[1].answers = 10**6
-    time.sleep(0.2)  # until a silent shard is asked again
     back = list(translator.stream(texts, datastore=one, settings=SETTINGS))
     assert [(each.text, each.score) for each in back] == [(each.text, each.score) for each in before]
     assert not any(map(of_shards, back))

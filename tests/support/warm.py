@@ -160,7 +160,8 @@ class Popen:
                     self.stdin.close()
 
         def read(number: int, stream: IO[Any]) -> None:
-            said[number] = stream.read()
+            with stream:
+                said[number] = stream.read()
 
         threads = [threading.Thread(target=write, daemon=True)]
         for number, stream in ((1, self.stdout), (2, self.stderr)):

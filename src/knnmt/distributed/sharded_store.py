@@ -36,7 +36,6 @@ from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
 
 SECONDS = 10.0  # the time that a shard has for an answer
-_PAUSES = 3  # how many times the time for an answer a silent shard is not asked again: not every text waits for it
 _fetched = count()
 
 
@@ -80,6 +79,7 @@ class ShardedStore(OpenStore):
 
     store: the set's own place, with its model and settings; its entries count if it is one of the shards
     seconds: the time that a shard has for an answer
+    pause_seconds: how long a silent shard is not asked again, so that not every text waits for it
     """
 
     def __init__(
@@ -88,10 +88,11 @@ class ShardedStore(OpenStore):
         shards: Sequence[Shard],
         device: torch.device | str = "cpu",
         seconds: float = SECONDS,
+        pause_seconds: float = 30.0,
     ) -> None:
         check(bool(shards), f"{store.path}: expected at least one shard, found none")
         super().__init__(store, device, exact=True)
-        self._shards, self._seconds = list(shards), seconds
+        self._shards, self._seconds, self._pause_seconds = list(shards), seconds, pause_seconds
         self._resting: dict[int, float] = {}
         self._shown = _Shown({}, SourceStatistics(0, np.empty(0, np.int64)), UNIT_SAME_DISTANCE)
         self._take_states()
@@ -292,7 +293,7 @@ class ShardedStore(OpenStore):
                 answers[number] = future.result(timeout=max(0.0, until - time.monotonic()))
             except TimedOut:
                 silent[number] = late
-                self._resting[number] = time.monotonic() + _PAUSES * self._seconds
+                self._resting[number] = time.monotonic() + self._pause_seconds
             except Exception as error:  # whatever the error is, this shard cannot answer now
                 silent[number] = f"could not answer ({(str(error).splitlines() or [type(error).__name__])[0][:200]})"
         return answers, silent
