@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ def test_a_text_or_several_by_address_form_or_json(client: TestClient) -> None:
     page = f"<p>{KNOWN}</p> <p>{KNOWN}</p>"
     made = client.post("/translate", json={"q": page, "format": "html", **PAIR}).json()["translatedText"]
     assert made == page.replace(KNOWN, held(client, KNOWN))
+
+
+@pytest.mark.parametrize("sent", [b"&" * 400_000, b"q=" + b"%" * 400_000, b"%zz" * 100_000 + b"%"])
+def test_a_form_takes_no_more_memory_than_its_text(client: TestClient, sent: bytes) -> None:
+    """4 million fields took 700 MB, and a service answered nobody for seconds."""
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    tracemalloc.start()
+    try:
+        answer = client.post("/translate", content=sent, headers=kind)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.status_code in (400, 422)
+    assert taken < 10e6
 
 
 def test_what_weblate_needs(client: TestClient) -> None:
