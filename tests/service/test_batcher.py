@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Barrier, Event
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval.statistics import Statistics
+from knnmt.service import giving_way
 from knnmt.service.batching import Batcher
 from knnmt.service.problems import Problem
 from knnmt.translator import guarded_search
@@ -325,6 +328,34 @@ def test_a_costly_batch_gives_way_while_others_wait(
     finally:
         go.set()
         batcher.close()
+
+
+@pytest.mark.parametrize(("clients", "expected"), [([0], 0.0), ([6], 0.6), ([50], 1.0), ([6, 6, 6, 0], 0.15)])
+def test_a_costly_batch_pauses_for_its_step_times_the_clients_that_wait(
+    clients: list[int], expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """clients: that wait, whenever it looks. Steps take 0.1 s."""
+    now, looks = 0.0, iter(clients)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Waiting:
+        last = 0
+
+        @property
+        def clients(self) -> int:
+            self.last = next(looks, self.last)
+            return self.last
+
+    monkeypatch.setattr(giving_way, "time", SimpleNamespace(perf_counter=lambda: now, sleep=sleep))
+    piece: Any = SimpleNamespace(text=SimpleNamespace(abandoned=False))
+    waiting: Any = Waiting()
+    grow = giving_way.giving_way([piece], waiting, None)
+    now += 0.1
+    grow(dict)
+    assert now - 0.1 == pytest.approx(expected)
 
 
 def test_a_costly_batch_that_nobody_wants_ends(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import logging
 import sys
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvicorn
 
+from knnmt.service import running
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.metrics import Metrics
 from knnmt.service.running import ARENA_MAX, ARENAS, SWITCH_SECONDS, run
@@ -19,7 +21,9 @@ SETTINGS = list[tuple[int, int]]
 
 
 class GlibcLike:
-    """A C library that notes how its allocator is set."""
+    """A C library that notes how its allocator is set, and that freed memory was given back."""
+
+    trimmed = Event()
 
     def __init__(self, noted: SETTINGS) -> None:
         self._noted = noted
@@ -27,6 +31,11 @@ class GlibcLike:
     def mallopt(self, option: int, value: int) -> int:
         """As in glibc."""
         self._noted.append((option, value))
+        return 1
+
+    def malloc_trim(self, _padding: int) -> int:
+        """As in glibc."""
+        self.trimmed.set()
         return 1
 
 
@@ -42,7 +51,13 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> SETTINGS:
 def test_threads_give_way_soon_and_share_what_they_free(monkeypatch: pytest.MonkeyPatch, noted: SETTINGS) -> None:
     """Otherwise decoding waits for every busy thread, and memory grows with the number of threads."""
     seen: list[float] = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda *_given, **_more: seen.append(sys.getswitchinterval()))
+
+    def ran(*_given: object, **_more: object) -> None:
+        seen.append(sys.getswitchinterval())
+        assert GlibcLike.trimmed.wait(60)
+
+    monkeypatch.setattr(uvicorn.Server, "run", ran)
+    monkeypatch.setattr(running, "TRIM_SECONDS", 0.001)
     before = sys.getswitchinterval()
     service: Any = SimpleNamespace(
         config=ServiceConfig(port=0), access=SimpleNamespace(is_open=True), metrics=Metrics(), ready=True

@@ -54,6 +54,22 @@ def test_more_than_a_share_is_held_alone() -> None:
     asyncio.run(run())
 
 
+def test_what_was_cancelled_is_not_admitted() -> None:
+    """A share comes free before the task that was cancelled has run. Somebody else's request failed of it."""
+
+    async def run() -> None:
+        shares = Shares(SHARE)
+        assert shares.try_hold("a", 10)
+        gone = asyncio.ensure_future(_holding(shares, "a", 10, asyncio.Event(), []))
+        await settle()
+        gone.cancel()
+        shares.give_back("a", 10)
+        await asyncio.gather(gone, return_exceptions=True)
+        assert shares.try_hold("a", 10)
+
+    asyncio.run(run())
+
+
 def test_whoever_gives_up_waiting_holds_nothing() -> None:
     async def run() -> None:
         shares, done = Shares(SHARE, TOTAL), asyncio.Event()

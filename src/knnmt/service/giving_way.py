@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from knnmt.service.waiting_pieces import Piece, WaitingPieces
 from knnmt.translator.stages import TextsGrowing
 
-_MAX_PAUSE_SECONDS = 0.25
+_MAX_PAUSE_SECONDS = 1.0
+_LOOK_SECONDS = 0.05  # into the pause: whether others still wait
 
 
 class UnwantedError(Exception):
@@ -33,7 +34,10 @@ def giving_way(pieces: Sequence[Piece], waiting: WaitingPieces, watched: TextsGr
             raise UnwantedError
         if watched is not None:
             watched(texts)
-        time.sleep(min(_MAX_PAUSE_SECONDS, (time.perf_counter() - since) * waiting.clients))
+        step, paused = time.perf_counter() - since, 0.0
+        while (left := min(_MAX_PAUSE_SECONDS, step * waiting.clients) - paused) > 0:
+            time.sleep(min(_LOOK_SECONDS, left))
+            paused += min(_LOOK_SECONDS, left)
         since = time.perf_counter()
 
     return grow

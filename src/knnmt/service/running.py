@@ -8,9 +8,11 @@ import math
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from threading import Timer
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread, Timer
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -26,6 +28,7 @@ _OTHER_FILES = 1_000  # file descriptors for everything but connections
 # With the usual 5 ms, a batch of the reference backend takes three times as long beside one busy thread, with 0.5 ms
 # twice as long.
 SWITCH_SECONDS = 0.00005
+TRIM_SECONDS = 20.0  # between two times at which what was freed goes back to the system; without, some 400 MB stay
 ARENA_MAX, ARENAS = -8, 2  # of glibc's allocator: by default, each of many threads keeps what it has freed for itself
 
 
@@ -55,7 +58,6 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
         logging.ERROR
     )  # its warnings are about requests: anybody could fill the log
     sys.setswitchinterval(SWITCH_SECONDS)
-    _limit_arenas()
     config, limits = service.config, service.config.limits
     _allow_files(limits.connections + _OTHER_FILES)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
@@ -81,17 +83,33 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
     # At the end uvicorn raises the signal again for an earlier handler; there is none here.
     before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        server.run(sockets=[listening])
+        with _little_memory():
+            server.run(sockets=[listening])
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
         listening.close()
 
 
-def _limit_arenas() -> None:
-    """Let all threads share what they have freed, if the C library is glibc."""
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
-        library.mallopt(ARENA_MAX, ARENAS)
+@contextmanager
+def _little_memory() -> Iterator[None]:
+    """Let all threads share what they have freed, and give it back to the system, if the C library is glibc."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if library is None or not hasattr(library, "mallopt"):
+        yield
+        return
+    library.mallopt(ARENA_MAX, ARENAS)
+    ended = Event()
+    Thread(target=lambda: _give_back(library, ended), name="knnmt-memory", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _give_back(library: Any, ended: Event) -> None:
+    while not ended.wait(TRIM_SECONDS):
+        library.malloc_trim(0)
 
 
 def _allow_files(count: int) -> None:

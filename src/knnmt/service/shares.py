@@ -65,6 +65,9 @@ class Shares:
     def _admit(self) -> None:
         full = set[Hashable]()
         while (waiting := next(self._queue.in_turn(full), None)) is not None:
+            if waiting.admitted.cancelled():  # its task has not run since
+                self._queue.forget({waiting})
+                continue
             if not self._fits_total(waiting.amount):
                 return  # nobody passes, or large amounts would wait for ever
             if self._fits_share(waiting.client, waiting.amount):
