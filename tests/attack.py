@@ -67,7 +67,7 @@ def main() -> int:
         shares = ", ".join(f"p{share} {percentile(seconds, share / 100):.2f} s" for share in (50, 90, 99, 100))
         _say(f"later than alone, {words}: {shares}")
     _say(
-        "GET /health: " + ", ".join(f"p{share} {percentile(seen.ready, share / 100):.2f} s" for share in (50, 99, 100))
+        "GET /metrics: " + ", ".join(f"p{share} {percentile(seen.ready, share / 100):.2f} s" for share in (50, 99, 100))
     )
     _say(f"memory: {before / 1e6:.0f} MB, at the end {after / 1e6:.0f} MB; SIGTERM: {seen.ending:.1f} s")
     _say("memory over time: " + ", ".join(f"{each / 1e6:.0f}" for each in seen.memory) + " MB")
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def _watch(service: Service, seen: Observed, stop: Event, seconds: float) -> None:
-    """Note memory, and how long the service takes to say that it is alive, again and again."""
+    """Note memory, and how long the service takes to tell it, again and again."""
     while not stop.wait(seconds):
         began = time.monotonic()
         seen.memory.append(service.metric("process_resident_memory_bytes"))

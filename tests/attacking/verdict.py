@@ -17,7 +17,7 @@ _ENDING = 10.0
 class Observed:
     """What was seen of the service. memory: bytes, at equal intervals; ending: seconds after SIGTERM
 
-    ready: seconds that it took to say that it is alive, at equal intervals
+    ready: seconds that it took to tell its memory, at equal intervals
     """
 
     memory: list[float] = field(default_factory=list)

@@ -29,7 +29,9 @@ _OTHER_FILES = 1_000  # file descriptors for everything but connections
 # twice as long.
 SWITCH_SECONDS = 0.00005
 TRIM_SECONDS = 20.0  # between two times at which what was freed goes back to the system; without, some 400 MB stay
-ARENA_MAX, ARENAS = -8, 2  # of glibc's allocator: by default, each of many threads keeps what it has freed for itself
+# Of glibc's allocator: M_ARENA_MAX, because by default each of many threads keeps what it has freed for itself; and
+# M_MMAP_THRESHOLD, because large blocks between small ones, which stay, leave gaps.
+ALLOCATOR = ((-8, 2), (-3, 1 << 20))
 
 
 class _Server(uvicorn.Server):
@@ -98,7 +100,8 @@ def _little_memory() -> Iterator[None]:
     if library is None or not hasattr(library, "mallopt"):
         yield
         return
-    library.mallopt(ARENA_MAX, ARENAS)
+    for option, value in ALLOCATOR:
+        library.mallopt(option, value)
     ended = Event()
     Thread(target=lambda: _give_back(library, ended), name="knnmt-memory", daemon=True).start()
     try:
