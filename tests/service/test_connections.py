@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import select
 import socket
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Thread
@@ -126,6 +128,29 @@ def test_others_are_answered_while_a_body_in_chunks_of_one_byte_is_read(address:
         assert select.select([first], [], [], 0)[0] == []  # it is not read yet
         sending.join()
         assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:9], HALF, GET])
+def test_connections_that_are_gone_take_no_memory(sent: bytes) -> None:
+    """Also before Python looks for cycles: thousands can go until it does."""
+    connections = Connections(Limits())
+    gc.disable()
+    try:
+        with serving(connections) as port, ExitStack() as stack:
+            clients = [connected(stack, port) for _ in range(10)]
+            for each in clients:
+                each.sendall(sent)
+            wait_for(lambda: len(connections) == 10)
+            if sent == GET:
+                assert all(each.recv(1 << 16) for each in clients)
+            known = [weakref.ref(each) for each in connections]
+            for each in clients:
+                each.close()
+            wait_for(lambda: len(connections) == 0)
+            assert is_served(port, "127.0.0.1")
+            assert not any(each() is not None for each in known)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("chunk", [1, 3_000, 100_000])

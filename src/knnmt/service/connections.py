@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
+import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
@@ -159,11 +160,12 @@ class _Flow(FlowControl):
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         super().__init__(transport)
-        self._connection = connection
+        self._connection = weakref.ref(connection)  # without cycles, connections that are gone take no memory
 
     def resume_reading(self) -> None:
         """Read on."""
-        if not self._connection.has_early:
+        connection = self._connection()
+        if connection is None or not connection.has_early:
             super().resume_reading()
 
 
