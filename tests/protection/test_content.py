@@ -105,6 +105,20 @@ def test_a_bracket_needs_its_other_half(source: str, target: str, mark: str) -> 
     assert faults(source, target) == ([f"has a {mark} without its other half"] if mark else [])
 
 
+@pytest.mark.parametrize(
+    ("target", "word"),
+    [
+        ("The order was not released. errand.", "errand"),
+        ("Order total (excl. tax), approx. five", ""),
+        ("It is done. Nothing is left.", ""),
+        ("Made with Vite e.g. today. iPhone", ""),
+    ],
+)
+def test_nothing_follows_the_end_of_a_sentence(target: str, word: str) -> None:
+    assert faults("Der Auftrag ist hier.", target) == ([f"goes on after its end with {word!r}"] if word else [])
+    assert faults("Das ist fertig. npm läuft noch weiter", target) == []
+
+
 def test_a_repetition_of_the_source_is_no_fault() -> None:
     assert faults("Nein, nein, nein!", "No, no, no!") == []
     assert faults("Nein!", "No, no, no!") == ["repeats 'no'"]

@@ -24,6 +24,7 @@ from knnmt.protection.form import in_the_form_of
         ("en", "3 Dateien", "three files", "three files"),
         ("en", "Die Option", "--option", "--option"),
         ("en", "Die Option", "%s option", "%s option"),
+        ("en", "Noch ~~tage~~", "~~tage~~ left", "~~tage~~ left"),
         ("en", "config.py wird gelesen", "reading config.py", "reading config.py"),
         ("de", "Save file", "datei speichern", "Datei speichern"),
         ("fr", "Speichern", "état", "État"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from knnmt import Datastore, SegmentPair, Translator
+from knnmt import Datastore, Glossary, SegmentPair, Translator
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
 from knnmt.engine.transformer import TransformerEngine
@@ -215,6 +215,23 @@ def test_stand_ins_that_are_lost_or_repeated_leave_constrained_search(
     good = "Welcome to ###SITENAME###, @@host@@ has %d%% of {1}."
     part, searches = with_stand_ins(guard, engine, template, good)
     assert (part.text, searches) == (good, 2)
+
+
+def test_a_term_that_is_added_after_the_end_gets_a_stand_in(guard: GuardedSearch, engine: TransformerEngine) -> None:
+    """Trap: constrained search writes an unlikely term somewhere, at least at the end."""
+    text, script = "Der Auftrag für %s ist da.", Script(engine)
+    glossary = Glossary([("Auftrag", "errand")], "de", "en")
+    (source,) = engine.tokenizer.encode_sources([text])
+    guarded = Guarded(found=found_in(text, (), Guarded().syntax), terms=tuple(glossary.uses(text)))
+    asked = Job(TextSegment(text, guarded=guarded), source, None, glossary)
+
+    def search(jobs: Sequence[Job], required: Sequence[Requirements] | None, again: bool = False) -> list[list[Part]]:
+        assert (required, again) == (None, False)
+        assert [each.source for each in jobs] == engine.tokenizer.encode_sources(["Der {1} für {2} ist da."])
+        return [script.parts("The {1} for {2} is there.")]
+
+    (parts,) = guard.kept([asked], [script.parts("The job for %s is there. errand.")], search)
+    assert (parts[0].text, parts[0].cautions) == ("The errand for %s is there.", ())
 
 
 def test_a_translation_that_looks_wrong_is_not_returned_before_its_second_try(

@@ -93,7 +93,7 @@ def translate(
         typer.Option(
             "--check",
             help="Translate nothing, and report errors in the translations of documents: placeholders, tags, "
-            "numbers, length and missing translations; with --glossary also terms, with --datastore also "
+            "numbers, length, form and missing translations; with --glossary also terms, with --datastore also "
             "names. Give documents of one language in pairs (source, target). With --jsonl, each finding is a "
             "JSON object.",
         ),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from knnmt.protection.form import ABBREVIATIONS
 from knnmt.protection.marked import Code
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import Found, Needs, find
@@ -22,6 +23,8 @@ MIN_BYTES = 30  # of a source whose translation has a usual length
 _WORD = re.compile(r"\w+")
 _STUTTER = re.compile(r"([^\W\d_]{2,20}?)\1{3}")  # a part of a word four times in a row
 _MAX_REPEATED = 20  # words of a phrase that is looked for
+# A full stop after a word, and a word in small letters: what constrained search adds after the end looks so.
+_GOES_ON = re.compile(r"(?<![^\W\d_])([^\W\d_]{4,40}+)[.!?] ([^\W\d_]{2,40}+)")
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _SIGNS = frozenset("{}[]|\\^_<>@`")  # which no language needs in the place of a word
 # Signs that translators keep, whatever they stand for: in 21,118 messages that people translated, 5 had lost one.
@@ -66,6 +69,8 @@ def content_faults(
         faults.append(Fault(f"is very short: {len(target)} characters for {len(source)}"))
     if (words := repetition(target)) and not repetition(source):
         faults.append(Fault(f"repeats {words[:40]!r}"))
+    if (word := after_end(target)) and not after_end(source):
+        faults.append(Fault(f"goes on after its end with {word!r}"))
     return [*faults, *(Fault(f"has a {mark} without its other half") for mark in halves)]
 
 
@@ -73,6 +78,14 @@ def unclosed(text: str) -> list[str]:
     """The brackets and quotation marks of a text without their other half."""
     found = [opening for opening, closing in _BRACKETS.items() if text.count(opening) != text.count(closing)]
     return [*found, '"'] if text.count('"') % 2 else found
+
+
+def after_end(text: str) -> str:
+    """A word in small letters after a full stop that is not of an abbreviation; empty if there is none."""
+    for found in _GOES_ON.finditer(text):
+        if found[2].islower() and found[1].casefold() not in ABBREVIATIONS:
+            return found[2]
+    return ""
 
 
 def repetition(text: str) -> str:

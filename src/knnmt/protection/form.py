@@ -57,10 +57,11 @@ _UNMARKED = re.compile(r"[\u0530-\u058f\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]"
 _SENTENCE_WORDS = 3  # fewer words with a full stop may be an abbreviation
 _ABBREVIATION_LETTERS = 5  # longer words with a full stop are not abbreviated
 _CAPITALS = 4  # fewer letters are an abbreviation
-_ABBREVIATIONS = frozenset(
+ABBREVIATIONS = frozenset(
     """
-    abb abs approx bzgl bzw ca corp co dept dr etc evtl fig ggf inc incl inkl jr ltd max min mr mrs nos nr pp prof sec
-    sek sr st std str tel usw vgl vol vs zzgl jan feb apr jun jul aug sep sept oct okt nov dec dez tue tues wed thu fri
+    abb abs approx bspw bzgl bzw ca corp co dept dr etc evtl excl exkl fig ggf inc incl inkl jr ltd max min mr mrs nos
+    nr pp prof sec sek sr st std str tel usw vgl vol vs zzgl jan feb apr jun jul aug sep sept oct okt nov dec dez tue
+    tues wed thu fri
     """.split()  # noqa: SIM905
 )
 _ENGLISH_NAMES = frozenset(
@@ -177,7 +178,7 @@ def _first_letter(text: str, also: Collection[str], syntax: PlaceholderSyntax) -
         return None
     if any(each.kind is Kind.EXACT and each.start <= start for each in find(text, also, syntax)):
         return None
-    return None if text[:start][-1:] in tuple("-@#$\\/._&<`") else start
+    return None if text[:start][-1:] in tuple("-@#$\\/._&<`~^|=") else start
 
 
 def _word_at(text: str, start: int) -> str:
@@ -296,7 +297,7 @@ def _is_sentence(source: str) -> bool:
 def _is_abbreviation(text: str) -> bool:
     """Whether the last word of a text, which is cut off before a full stop, has one because it is an abbreviation."""
     last = re.split(r"[\s(\[{\u00a0]", text)[-1]
-    return "." in last or len(last) < 2 or last.casefold() in _ABBREVIATIONS
+    return "." in last or len(last) < 2 or last.casefold() in ABBREVIATIONS
 
 
 def _base(language: str | None) -> str:

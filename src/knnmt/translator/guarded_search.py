@@ -85,7 +85,8 @@ class GuardedSearch:
             for job, parts in zip(jobs, found, strict=True)
         ]
         failed = [number for number, parts in enumerate(found) if parts and not results[number]]
-        self._search_with_stand_ins(jobs, failed, results, search)
+        for number, filled in self._of_stand_ins({each: jobs[each] for each in failed}, search, terms=False):
+            results[number] = filled
         failed = [number for number in failed if not results[number]]
         self._search_again(jobs, failed, results, search, terms=True)
         # Terms are wishes, not guarantees: without them there may be a translation.
@@ -131,32 +132,44 @@ class GuardedSearch:
             return []
         return [use.term.target for use in job.guarded.terms if not glossary.is_met(use.term, text)]
 
-    def _search_with_stand_ins(
-        self, jobs: Sequence[Job], failed: Sequence[int], results: list[list[Part]], search: Search
-    ) -> None:
-        """Search for translations of texts in which stand-ins take the places of placeholders, in place.
+    def _of_stand_ins(self, jobs: Mapping[int, Job], search: Search, terms: bool) -> Iterator[tuple[int, list[Part]]]:
+        """The results of search for texts in which stand-ins take the places of placeholders, by number.
 
         Models write `{1}` where they change `@@name@@`, and constrained search may then leave out other words.
+
+        terms: whether stand-ins take the places of glossary terms, too
         """
-        asked = {number: each for number in failed if (each := self._with_stand_ins(jobs[number])) is not None}
+        asked = {number: each for number, job in jobs.items() if (each := self._with_stand_ins(job, terms)) is not None}
         if not asked:
             return
         found = search([job for job, _ in asked.values()], None)
         for (number, (_, stand_ins)), parts in zip(asked.items(), found, strict=True):
             filled = [made for part in parts if (made := self._with_placeholders(part, stand_ins)) is not None]
-            results[number] = self._sound(jobs[number], filled, terms=True)
+            yield number, self._sound(jobs[number], filled, terms=True)
 
-    def _with_stand_ins(self, job: Job) -> tuple[Job, dict[str, str]] | None:
-        """A job with stand-ins for placeholders, and what each stands for; None if that is not possible."""
+    def _with_stand_ins(self, job: Job, terms: bool) -> tuple[Job, dict[str, str]] | None:
+        """A job with stand-ins, and what each stands for; None if that is not possible."""
         text = job.segment.text
-        found = [each for each in joined_exact(job.guarded.found) if each.kind is Kind.EXACT]
-        stand_ins = [*islice(braced_stand_ins(text, self.writes), len(found))]
-        if _is_too_long(job) or not found or len(stand_ins) < len(found):
+        places = [
+            (each.start, each.end, each.text) for each in joined_exact(job.guarded.found) if each.kind is Kind.EXACT
+        ]
+        if terms:
+            taken = [*places]
+            places += [
+                (use.start, use.end, use.term.target)
+                for use in job.guarded.terms
+                if all(end <= use.start or use.end <= start for start, end, _ in taken)
+            ]
+            places.sort()
+        stand_ins = [*islice(braced_stand_ins(text, self.writes), len(places))]
+        if _is_too_long(job) or not places or len(stand_ins) < len(places):
             return None
-        parts = [text[start:end] for start, end in between(text, found)]
-        written_out = "".join(map("".join, zip(parts, [*stand_ins, ""], strict=True)))
-        (source,) = self._engine.tokenizer.encode_sources([written_out])
-        return replace(job, source=source), dict(zip(stand_ins, (each.text for each in found), strict=True))
+        edges = [0, *(edge for start, end, _ in places for edge in (start, end)), len(text)]
+        parts = [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+        (source,) = self._engine.tokenizer.encode_sources(
+            ["".join(map("".join, zip(parts, [*stand_ins, ""], strict=True)))]
+        )
+        return replace(job, source=source), dict(zip(stand_ins, (each for _, _, each in places), strict=True))
 
     def _with_placeholders(self, part: Part, stand_ins: Mapping[str, str]) -> Part | None:
         """A part with the placeholders in the places of their stand-ins; None if one is not there exactly once."""
@@ -252,6 +265,10 @@ class GuardedSearch:
         }
         if not best:
             return
+        with_terms = {number: jobs[number] for number in best if jobs[number].guarded.terms}
+        for number, parts in self._of_stand_ins(with_terms, search, terms=True):
+            ranked = [best[number], *((part, self._faults(jobs[number], part)) for part in parts)]
+            best[number] = min(ranked, key=lambda each: len(each[1]))
         spelled: dict[int, list[str]] = {}  # numbers that the model alone writes, too: the source has them in words
         for strict in (False, True):
             left = {
