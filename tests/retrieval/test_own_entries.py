@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.sentence_stores import SentenceStores
+from support import warm
 from support.crafted import alter_arrays
 from support.datastore_pairs import some_pairs
 from support.native_builds import builds_that_run
@@ -276,3 +278,50 @@ def test_a_key_that_is_no_number_is_said(
     made(entries, [np.arange(5), np.arange(6, 9)])
     with pytest.raises(DatastoreDamagedError, match="the key of an entry is not a finite number"):
         made(entries, [np.arange(5), np.arange(4, 7)])
+
+
+THREADS = """
+import os
+import sys
+import time
+from pathlib import Path
+import torch
+from support.datastore_pairs import some_pairs
+from knnmt import Datastore, Translator
+from knnmt.config import RetrievalConfig
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+
+
+def others_worked():
+    places = [Path(f"/proc/self/task/{each}") for each in os.listdir("/proc/self/task") if each != str(os.getpid())]
+    others = [place for place in places if (place / "comm").read_text().strip() != "knnmt"]
+    return sum(int((place / "stat").read_text().rpartition(")")[2].split()[11]) for place in others)
+
+
+torch.set_num_threads(2)
+engine = Translator(sys.argv[1], device="cpu").engine
+opened = OpenStore(Datastore.open(sys.argv[2], engine), engine.device)
+retrieval = Retrieval(opened, RetrievalConfig(4, 0.6, 20.0, segments=100))
+sources = engine.tokenizer.encode_sources([pair.source for pair in some_pairs(2)])
+torch.ones(10**7).exp_()  # threads of PyTorch wait in a loop after this, and then sleep
+time.sleep(0.2)
+before = others_worked()
+for _ in range(100):
+    BatchRetrieval([retrieval] * 2).mixtures(sources, engine.vocabulary_size)
+    time.sleep(0.001)
+print(before > 0, others_worked() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at threads as Linux lists them")
+def test_threads_of_pytorch_stay_asleep(tmp_path: Path, tiny_checkpoint: Path, tiny: TransformerEngine) -> None:
+    """After its work, such a thread waits in a loop for milliseconds, and takes the processor from compiled steps."""
+    if library() is None:
+        pytest.skip("nothing was compiled, or it is switched off")
+    store = Datastore.build(tmp_path / "s", some_pairs(100), tiny)
+    assert store.entries > 600
+    command = [sys.executable, "-W", "ignore", "-c", THREADS, str(tiny_checkpoint), str(store.path)]
+    worked, ticks = warm.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert worked == "True"
+    assert int(ticks) <= 1

@@ -258,9 +258,9 @@ class RowsInPlace:
         ends = np.cumsum([len(array) for array in self.arrays])
         self._begin, self._size = begin, size
         self._rows = int(ends[-1])
-        self._ends = torch.from_numpy(ends[:-1])
+        self._ends = ends[:-1]
         starts = [(array.ctypes.data - begin) // size for array in self.arrays]
-        self._starts = torch.from_numpy(np.array(starts) - np.concatenate([[0], ends[:-1]]) * width)
+        self._starts = np.array(starts) - np.concatenate([[0], ends[:-1]]) * width
 
     def gather(self, numbers: Tensor, rows: Tensor) -> None:
         """Write the rows of these numbers, (n,), into `rows` (n, width)."""
@@ -273,11 +273,16 @@ class RowsInPlace:
         return self._places(numbers) * self._size + self._begin
 
     def _places(self, numbers: Tensor) -> Tensor:
-        """The numbers of these rows in the spanning tensor."""
-        first, last = torch.aminmax(numbers)
-        if not 0 <= int(first) <= int(last) < self._rows:  # beyond, there is no row or no memory
+        """The numbers of these rows in the spanning tensor.
+
+        In NumPy: PyTorch's own search takes several threads for a few hundred numbers. For some milliseconds
+        afterwards they wait in a loop, which takes the processor from compiled steps.
+        """
+        wanted = numbers.numpy()
+        if not 0 <= wanted.min() <= wanted.max() < self._rows:  # beyond, there is no row or no memory
             raise IndexError(f"entry ids must lie between 0 and {self._rows - 1}")
-        return numbers * self._spanning.shape[1] + self._starts[torch.bucketize(numbers, self._ends, right=True)]
+        starts = self._starts[np.searchsorted(self._ends, wanted, side="right")]
+        return torch.from_numpy(wanted * self._spanning.shape[1] + starts)
 
 
 def shared_beginning(some: Sequence[str], others: Sequence[str]) -> int:
