@@ -9,9 +9,10 @@ that stays is its similarity to the reference, scored like a match. The script p
 stated certainty, the calibration error (lines sorted by certainty, in ten parts of the same size: the mean difference
 of both means), the rank correlation, and the part that stays of the least and the most certain fifth.
 
---repaired: texts with numbers or placeholders from the other training pairs that have a fuzzy match of at least 50 %,
-which is repaired, by the score of the match: the part of it that stays, and the part of a translation with the memory
-that stays, each with half of its 95% interval. Text comes from KNNMT_DATA (default ../shared).
+--repaired: texts with numbers or placeholders from the other training pairs that have a fuzzy match of at least 50 %
+in a store that is only built, which is repaired. For both halves of these texts, by the score of the match: the part of
+it that stays, and the part of a translation with the memory that stays, each with half of its 95% interval. Text comes
+from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from pathlib import Path
 
 import numpy as np
 
-from knnmt import Translator, adapt, spread
+from knnmt import Translator, adapt, build, spread
 from knnmt.config import MatchConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.splitting import halves
 from knnmt.errors import KnnmtWarning
 from knnmt.fitting.certainty import Certainty
 from knnmt.retrieval.matches import likeness
+from knnmt.translator.memories import Memory
 from knnmt.translator.taking_over import taken_over
 from knnmt_lab.scripts import DOMAINS, argument_parser, directed, read_domain
 
@@ -72,10 +75,15 @@ def measure(domain: str, place: Path, translator: Translator, pairs: int, lines:
 def measure_repaired(domain: str, place: Path, translator: Translator, pairs: int, lines: int) -> None:
     train = text(domain, "train", translator)
     if not place.exists():
-        adapt(spread(train, pairs), place, model=translator)
+        build(spread(train, pairs), place, model=translator.engine)
     memory = translator.memories.open(place)
     held = {pair.source for pair in memory.opened.datastore.pairs()}
     asked = spread([pair for pair in train if pair.source not in held and re.search(r"[\d%{]", pair.source)], lines)
+    for name, half in zip(("choosing", "reported"), halves(asked), strict=True):
+        measure_repairs(f"{domain}, {name} half", half, memory, place, translator)
+
+
+def measure_repairs(name: str, asked: list[SegmentPair], memory: Memory, place: Path, translator: Translator) -> None:
     language = memory.opened.datastore.manifest.target_language
     found, fuzzy = [], MatchConfig("use", 50)
     for pair in asked:
@@ -87,7 +95,7 @@ def measure_repaired(domain: str, place: Path, translator: Translator, pairs: in
         (score, stays, likeness(each.text, pair.target))
         for (score, stays, pair), each in zip(found, decoded, strict=True)
     ]
-    print(f"{domain}: {len(rows)} of {len(asked)} texts repaired", flush=True)
+    print(f"{name}: {len(rows)} of {len(asked)} texts repaired", flush=True)
     for low, high in ((50, 100), (50, 70), (70, 80), (80, 90), (90, 100)):
         some = np.array([row for row in rows if low <= row[0] < high])
         if len(some):

@@ -1,6 +1,7 @@
 """Constants of a store's estimated settings, which `knnmt build` uses as they are: other values on new text.
 
-    python benchmarks/untuned.py DIRECTORY [--models de-en en-de] [--pairs 2000] [--lines 200] [--threads 1]
+    python benchmarks/untuned.py DIRECTORY [--models de-en en-de] [--pairs 2000] [--lines 200] [--constants T λ]
+    python benchmarks/untuned.py --lengths
 
 For each model and each of four domains, DIRECTORY gets a store of that many training pairs, spread over all. Text of
 dev is forced through the model: up to `--lines` pairs of each half of the store's own domain, a quarter as many of each
@@ -11,6 +12,9 @@ of 1,000 bootstrap resamples of sentences; below 0 is better.
 
 Before that, it shows how far the states of each text are from their nearest entries, relative to the keys' median
 length. DIRECTORY also keeps the forced passes. Text comes from KNNMT_DATA (default ../shared).
+
+--lengths: the percentage of translations of dev that are called very short, by a fixed part of the source's length and
+by the shortest 0.5% of 10,000 training pairs: of the references, which are right, and of their first halves.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,6 +44,7 @@ from knnmt.fitting.development import Development, search_text
 from knnmt.fitting.held_out import HeldOutQueries, sample
 from knnmt.fitting.likelihood import so_far
 from knnmt.index.base import Found
+from knnmt.protection.content import MIN_BYTES, text_length
 from knnmt.retrieval import open_store
 from knnmt.retrieval.combiner import DistanceCombiner
 from knnmt.retrieval.neighbours import Neighbours
@@ -60,10 +66,10 @@ TRIED: dict[str, tuple[Any, ...]] = {
     "likelihood._WIDTHS": ((0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8),),
     "likelihood._KEPT_GAIN": (0.0, 1.0),
     "likelihood._USUAL_SENTENCES": (0.9, 0.99),
-    "likelihood._SENTENCE_WIDTH": (0.02, 0.1),
+    "likelihood._SENTENCE_WIDTH": (0.02, 0.1, 0.15, 0.2),
     "combiner.SAME_WEIGHT": (0.9, 0.999),
     "combiner.LOG_ADVANTAGE": (5.0, 12.0),
-    "open_store.UNIT_SAME_DISTANCE": (0.02, 0.03, 0.05, 0.06, 0.08),
+    "open_store.UNIT_SAME_DISTANCE": (0.02, 0.03, 0.05, 0.06, 0.08, 0.1),
 }
 
 
@@ -183,8 +189,8 @@ def measure(model: str, arguments: argparse.Namespace) -> None:
         np.mean([case[number][:, 0].sum() / case[number][:, 1].sum() for case in now]) for number in range(len(TEXTS))
     ]
     print_row("loss, nats", "present", *(f"{each:.4f}" for each in of_texts))
-    for constant, values in TRIED.items():
-        for value in values:
+    for constant in arguments.constants:
+        for value in TRIED[constant]:
             tried = results(cases, constant, value)
             cells = []
             for number in range(len(TEXTS)):
@@ -193,14 +199,47 @@ def measure(model: str, arguments: argparse.Namespace) -> None:
             print_row(constant, value, *cells)
 
 
+def ratios(pairs: Sequence[SegmentPair], words: float = 1.0) -> NDArray[np.float64]:
+    """The length of the target, of which only this part of the words counts, by that of the source."""
+    found = []
+    for pair in pairs:
+        if (size := text_length(pair.source)) >= MIN_BYTES:
+            target = pair.target.split()
+            found.append(text_length(" ".join(target[: round(words * len(target))])) / size)
+    return np.array(found)
+
+
+def measure_lengths(model: str) -> None:
+    """The mean over the domains of the percentage that is called very short."""
+    kinds = [f"{text}, {half}" for text in ("right", "halved") for half in ("choosing", "reported")]
+    print_header(f"very short: {model}", *kinds)
+    own = [
+        float(np.quantile(ratios(spread(directed(read_domain(domain, "train"), model), 10_000)), 0.005))
+        for domain in DOMAINS
+    ]
+    for limits in (*([each] * len(DOMAINS) for each in (0.2, 0.25, 0.3, 0.35, 0.4, 0.45)), own):
+        cells = []
+        for words, half in product((1.0, 0.5), (0, 1)):
+            texts = [ratios(dev(domain, model)[half], words) for domain in DOMAINS]
+            cells.append(100 * np.mean([(each < limit).mean() for each, limit in zip(texts, limits, strict=True)]))
+        name = ", ".join(f"{limit:.2f}" for limit in dict.fromkeys(limits))
+        print_row(name, *(f"{each:.2f}" for each in cells))
+
+
 def main() -> None:
     parser = argument_parser(__doc__)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs="?", default=Path())
+    parser.add_argument("--lengths", action="store_true")
     parser.add_argument("--models", nargs="+", default=["de-en", "en-de"])
+    parser.add_argument("--constants", nargs="+", choices=list(TRIED), default=list(TRIED))
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.lengths:
+        for model in arguments.models:
+            measure_lengths(model)
+        return
     torch.set_num_threads(arguments.threads)
     arguments.directory.mkdir(parents=True, exist_ok=True)
     for model in arguments.models:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from collections.abc import Iterable
@@ -96,3 +97,11 @@ def rows_below(text: str, heading: str) -> dict[str, dict[str, str]]:
     lines = [line for line in text.partition(heading)[2].partition("\n## ")[0].splitlines() if line.startswith("|")]
     (_, *columns), _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     return {name: dict(zip(columns, cells, strict=True)) for name, *cells in rows}
+
+
+def test_the_constants_on_the_page_of_estimates_are_those_of_the_code() -> None:
+    page = (DOCS / "results" / "estimates.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.]+)\.(\w+)` \| .+ \| (.+) \|$", page, re.MULTILINE)
+    assert len(rows) == 12
+    for module, name, value in rows:
+        assert getattr(importlib.import_module(f"knnmt.{module}"), name) == ast.literal_eval(value), name

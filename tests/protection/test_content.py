@@ -74,6 +74,23 @@ def test_a_short_translation_is_short_for_its_memory() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "target", "is_short"),
+    [
+        ("Hier steht ein Satz mit vielen Wörtern.", "A long sentence", False),
+        ("Hier steht ein Satz mit vielen Wörtern.", "A sentence.", True),
+        ("नई फ़ाइल को अभी सहेजें और खिड़की बंद करें", "Save the new file now.", False),  # three bytes a letter
+        ("Закройте окно и сохраните файл сейчас", "Close all, save.", False),  # two
+        ("Close the window and save the file right now, please.", "请立即关闭窗口并保存文件", False),
+        ("Close the window and save the file right now, please.", "关闭窗口", True),
+        ("请立即关闭窗口并保存文件", "Close it.", True),
+    ],
+)
+def test_without_a_memory_a_short_translation_is_short_in_letters(source: str, target: str, is_short: bool) -> None:
+    expected = [f"is very short: {len(target)} characters for {len(source)}"] if is_short else []
+    assert faults(source, target) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "twice"),
     [
         ("for three weeks, for three weeks", "for three weeks"),

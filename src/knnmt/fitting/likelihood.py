@@ -27,7 +27,7 @@ _SCALES = (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8)  # times the m
 _WIDTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 _USUAL_SENTENCES = 0.95  # the part of the sentences of its own kind that a store trusts itself with
 _EQUALLY_FAR = 1e-3  # the part of a squared distance that does not make a difference
-_SENTENCE_WIDTH = 0.05  # times the median nearest distance
+_SENTENCE_WIDTH = 0.1  # times the median nearest distance
 _KEPT_GAIN = 0.5  # the part of the best fit's gain over a fixed λ that a more cautious fit must keep
 
 

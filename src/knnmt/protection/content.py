@@ -18,8 +18,10 @@ from knnmt.protection.placeholders import Found, Needs, find
 from knnmt.protection.tags import with_tags
 
 MAX_SPELLED_OUT = 12  # the largest number that a translation may have in digits because the source has it in words
-SHORTEST = 0.3  # bytes of a translation for each byte of its source, if nothing is known of the memory
+SHORTEST = 0.35  # of the length of a source, if nothing is known of the memory
 MIN_BYTES = 30  # of a source whose translation has a usual length
+_DENSE = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]")  # Chinese, Japanese, Korean
+_LETTERS_OF_DENSE = 3  # that say as much as one such character
 _WORD = re.compile(r"\w+")
 _STUTTER = re.compile(r"([^\W\d_]{2,20}?)\1{3}")  # a part of a word four times in a row
 _MAX_REPEATED = 20  # words of a phrase that is looked for
@@ -64,14 +66,22 @@ def content_faults(
         faults = invented(source, target, has, find(source, also, syntax))
     halves = [mark for mark in unclosed(target) if mark not in unclosed(source)]
     faults += [Fault(f"lacks {sign} of the source") for sign in lost_signs(source, target) if sign not in halves]
-    sizes = len(source.encode()), len(target.encode())
-    if sizes[0] >= MIN_BYTES and sizes[1] < sizes[0] * (SHORTEST if shortest is None else shortest):
+    if shortest is None:
+        sizes, shortest = (text_length(source), text_length(target)), SHORTEST
+    else:
+        sizes = len(source.encode()), len(target.encode())
+    if sizes[0] >= MIN_BYTES and sizes[1] < sizes[0] * shortest:
         faults.append(Fault(f"is very short: {len(target)} characters for {len(source)}"))
     if (words := repetition(target)) and not repetition(source):
         faults.append(Fault(f"repeats {words[:40]!r}"))
     if (word := after_end(target)) and not after_end(source):
         faults.append(Fault(f"goes on after its end with {word!r}"))
     return [*faults, *(Fault(f"has a {mark} without its other half") for mark in halves)]
+
+
+def text_length(text: str) -> int:
+    """The length of a text in letters, whatever its script."""
+    return len(text) + (_LETTERS_OF_DENSE - 1) * len(_DENSE.findall(text))
 
 
 def unclosed(text: str) -> list[str]:

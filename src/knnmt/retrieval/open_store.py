@@ -36,7 +36,7 @@ from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.sentence_stores import SentenceStores
 
 FROM_SENTENCES = 100_000  # a store with this many is searched by segment, unless something else is known of it
-UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
+UNIT_SAME_DISTANCE = 0.06  # between keys of length 1
 KEYS_SAMPLED = 256  # keys whose lengths are measured
 SMALL = 1 << 17  # entries of a store that compiled steps search as a whole
 _numbers = count()
@@ -67,7 +67,7 @@ class Snapshot:
     datastore: the generation of the store on disk; index: the search over it
     projection: reduces queries, if the keys were reduced
     same_distance: keys up to about this Euclidean distance are of the very same state. If a state of the shipped model
-        is computed in another batch or in eight bits, it moves by 0.0003 to 0.03 of its length
+        is computed in another batch or in eight bits, it moves by 0.0003 to 0.05 of its length
     earlier_sources: the source side of an earlier snapshot, much of which may be reused
     chooser: chooses segments
     left_out: what is missing of a store that is in several places, in words
