@@ -46,9 +46,9 @@ from knnmt.translator.explanation import differences
 from knnmt.translator.guarding import Guarding
 from knnmt.translator.repairing import repaired
 from knnmt.translator.spans import moved_spans
+from support.package_patterns import of_the_package
 from support.pretending import shout_document
 from support.worst_cases import documents, texts, texts_for
-from test_patterns import of_the_package
 
 pytestmark = pytest.mark.soak
 SEED = int(os.environ.get("KNNMT_SEED", "0"))

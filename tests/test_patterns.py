@@ -4,33 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from knnmt.datastore.concordance import _pattern
-from knnmt.protection.placeholder_kinds import KINDS
-from knnmt.protection.placeholder_syntax import PlaceholderSyntax
-from knnmt.protection.placeholders import _expression
-from support.package_patterns import PackagePattern, compiled, made_in_functions
+from support.package_patterns import EXAMPLES, made_in_functions, of_the_package
 from support.pattern_paths import repeated_words
-
-_EVERY_KIND = tuple(dict.fromkeys(each for kind in KINDS for each in kind.where.split()))
-_EXAMPLES: dict[str, list[re.Pattern[Any]]] = {
-    "knnmt.datastore.concordance._pattern": [_pattern(["\u00e9t\u00e9"])],
-    "knnmt.datastore.store.matching": [],  # an expression that the owner of a store types
-    "knnmt.protection.placeholders._expression": [
-        *_expression(PlaceholderSyntax(_EVERY_KIND)),
-        *_expression(PlaceholderSyntax(("text",), ("~~*~~", "#*", "[*|*]"))),
-    ],
-}
-"""What functions make whose patterns cannot be read from the source."""
-
-
-def of_the_package() -> list[PackagePattern]:
-    made = [each for each in made_in_functions() if isinstance(each, PackagePattern)]
-    examples = (PackagePattern(place, each, True) for place, found in _EXAMPLES.items() for each in found)
-    return list(dict.fromkeys((*compiled(), *made, *examples)))
 
 
 def test_every_pattern_is_linear() -> None:
@@ -44,7 +22,7 @@ def test_every_pattern_is_linear() -> None:
 
 def test_every_pattern_is_found() -> None:
     unread = {each for each in made_in_functions() if isinstance(each, str)}
-    assert unread == _EXAMPLES.keys(), "make the pattern of constants and re.escape, or add examples of it"
+    assert unread == EXAMPLES.keys(), "make the pattern of constants and re.escape, or add examples of it"
 
 
 @pytest.mark.parametrize(

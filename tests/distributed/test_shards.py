@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from knnmt import Cluster, Datastore, RetrievalSettings, SegmentPair, Translation, Translator, shard_set
+from knnmt import Cluster, Datastore, SegmentPair, Translator, shard_set
 from knnmt.cli import app
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.combining import merge_stores, split_store
@@ -36,18 +35,9 @@ from knnmt.errors import (
 from knnmt.index import covering
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator import memories
+from support.shards import SETTINGS, made_pairs, of_shards
 
-SETTINGS = RetrievalSettings(k=4, temperature=5.0, interpolation_weight=0.6, segments=6, forms=False)
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
-
-
-def made_pairs(count: int, seed: int = 3) -> list[SegmentPair]:
-    """Sentences of few words in any order, some of them again with the same or another target."""
-    chance = random.Random(seed)
-    words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv", "wx"]
-    sources = [" ".join(chance.choices(words, k=chance.randint(1, 7))) for _ in range(count)]
-    sources = [chance.choice(sources) if chance.random() < 0.2 else each for each in sources]
-    return [SegmentPair(each, each[::-1][: chance.randint(2, 20)], f"own.tsv#{n}") for n, each in enumerate(sources)]
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +132,6 @@ def test_translations_are_those_of_the_merged_store(merged: Datastore, one: Path
         # Without evidence, compiled code searches.
         plain = list(translator.stream(texts, datastore=one, settings=settings))
         assert [each.text for each in plain] == [each.text for each in expected]
-
-
-def of_shards(translation: Translation) -> list[str]:
-    return [each.message for each in translation.warnings if each.kind is ShardWarning]
 
 
 class Failing:

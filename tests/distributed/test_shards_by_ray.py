@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_shards import SETTINGS, made_pairs, of_shards
 
 from knnmt import Datastore, Translator, shard_set
 from knnmt.datastore.combining import split_store
 from knnmt.distributed.shard_set import RayShard
 from knnmt.engine.transformer import TransformerEngine
+from support.shards import SETTINGS, made_pairs, of_shards
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 

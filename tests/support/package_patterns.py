@@ -18,6 +18,10 @@ from typing import Any
 
 import knnmt
 import knnmt_lab
+from knnmt.datastore.concordance import _pattern
+from knnmt.protection.placeholder_kinds import KINDS
+from knnmt.protection.placeholder_syntax import PlaceholderSyntax
+from knnmt.protection.placeholders import _expression
 
 _AT_ONE_PLACE = {"match", "fullmatch"}
 _FUNCTIONS = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
@@ -147,3 +151,21 @@ def _joined(between: ast.expr, parts: ast.expr, module: ModuleType) -> Any:
     if separator is None or each is None:
         return None
     return separator.join([each, each] if isinstance(separator, str) else [each.encode()] * 2)
+
+
+_EVERY_KIND = tuple(dict.fromkeys(each for kind in KINDS for each in kind.where.split()))
+EXAMPLES: dict[str, list[re.Pattern[Any]]] = {
+    "knnmt.datastore.concordance._pattern": [_pattern(["\u00e9t\u00e9"])],
+    "knnmt.datastore.store.matching": [],  # an expression that the owner of a store types
+    "knnmt.protection.placeholders._expression": [
+        *_expression(PlaceholderSyntax(_EVERY_KIND)),
+        *_expression(PlaceholderSyntax(("text",), ("~~*~~", "#*", "[*|*]"))),
+    ],
+}
+"""What functions make whose patterns cannot be read from the source."""
+
+
+def of_the_package() -> list[PackagePattern]:
+    made = [each for each in made_in_functions() if isinstance(each, PackagePattern)]
+    examples = (PackagePattern(place, each, True) for place, found in EXAMPLES.items() for each in found)
+    return list(dict.fromkeys((*compiled(), *made, *examples)))
