@@ -130,6 +130,22 @@ def test_others_are_answered_while_a_body_in_chunks_of_one_byte_is_read(address:
         assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
 
 
+def test_answers_that_nobody_reads_have_a_limit_of_memory() -> None:
+    """Whoever reads 1,000 bytes a second is in time, and could hold any number of answers for hours."""
+    connections = Connections(Limits(unread_bytes=4 * len(ANSWER), head_seconds=0.1))
+    with serving(connections) as port, ExitStack() as stack:
+        modest = connected(stack, port, "127.0.0.3")
+        greedy = [connected(stack, port, "127.0.0.2") for _ in range(8)]
+        wait_for(lambda: len(connections) == 9)
+        for each in (modest, *greedy):
+            each.sendall(LARGE)
+        wait_for(lambda: len(connections) <= 5)
+        said = 0
+        while said < len(ANSWER):
+            said += len(modest.recv(1 << 20))
+            assert said
+
+
 @pytest.mark.parametrize("sent", [b"", GET[:9], HALF, GET])
 def test_connections_that_are_gone_take_no_memory(sent: bytes) -> None:
     """Also before Python looks for cycles: thousands can go until it does."""

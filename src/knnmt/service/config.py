@@ -49,6 +49,7 @@ class Limits:
     idle_seconds: between two requests
     body_seconds: the longest pause in a body
     reader_seconds: the longest time in which a client may read nothing of an answer
+    unread_bytes: of answers that clients have not read; if there are more, connections with the most are closed
     connections: open ones; to make room for new ones, those that wait for their clients are closed
     address_connections: of one address, whose requests are read at the same time; further connections wait
     ending_seconds: for accepted requests after SIGTERM; the process ends at most 2 seconds later
@@ -74,9 +75,10 @@ class Limits:
     idle_seconds: float = 30.0
     body_seconds: float = 30.0
     reader_seconds: float = 30.0
+    unread_bytes: int = 256 << 20
     connections: int = 1_000
     address_connections: int = 200
-    ending_seconds: float = 7.5
+    ending_seconds: float = 7.0
     jobs: int = 1
     waiting_jobs: int = 16
     memory_pairs: int = 10_000_000

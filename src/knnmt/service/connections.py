@@ -129,11 +129,11 @@ class Connection(H11Protocol):
     @property
     def waits_for_client(self) -> bool:
         """Whether the client has to send or read something, or waits for a place."""
-        return self.waits_for_head or self.cycle.more_body or self._unread_bytes() > 0
+        return self.waits_for_head or self.cycle.more_body or self.unread_bytes > 0
 
     def is_overdue(self, now: float, limits: Limits) -> bool:
         """Whether the client took too long. Must be called often while the client reads an answer."""
-        if unread := self._unread_bytes():
+        if unread := self.unread_bytes:
             if not self._unread:
                 self._reading_since, self._read, self._unread = now, 0, unread
             self._read += max(0, self._unread - unread)
@@ -145,12 +145,13 @@ class Connection(H11Protocol):
 
     def end(self) -> None:
         """Close the connection, whatever the client has still to read."""
-        if self.waits_for_head and not self._unread_bytes():
+        if self.waits_for_head and not self.unread_bytes:
             self.transport.close()
         else:
             self.transport.abort()
 
-    def _unread_bytes(self) -> int:
+    @property
+    def unread_bytes(self) -> int:
         """Bytes of the answer that wait in this process for the client to read others."""
         return int(self.transport.get_write_buffer_size())
 
@@ -247,6 +248,18 @@ class Connections:
         if not same:
             del self._held[connection.address]
 
+    def _let_memory_go(self) -> None:
+        """If answers that clients have not read take too much memory, close connections of the address with most."""
+        unread = {each: each.unread_bytes for each in self._open if each.unread_bytes}
+        while sum(unread.values()) > self._limits.unread_bytes:
+            of_address = Counter[Hashable]()
+            for each, count in unread.items():
+                of_address[each.address] += count
+            [(most, _)] = of_address.most_common(1)
+            largest = max((each for each in unread if each.address == most), key=unread.__getitem__)
+            del unread[largest]
+            largest.end()
+
     def _has_place(self, address: Hashable) -> bool:
         most = self._limits.connections if address in _PROXIES else self._limits.address_connections
         return self._served[address] < most and self._served.total() < self._limits.connections
@@ -264,6 +277,7 @@ class Connections:
         for each in list(self._open):
             if each.is_overdue(now, self._limits):
                 each.end()
+        self._let_memory_go()
         self._looking = bool(self._open)
         if self._looking:
             limits = self._limits
