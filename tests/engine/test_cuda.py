@@ -57,7 +57,6 @@ def test_a_step_on_a_gpu_never_waits_for_it() -> None:
         ("attend", {"HALF": 0, "HEAD_DIM": 16, "ROWS": 16}),
         ("add_norm", {"HALF": 1, "DIM": 320}),
         ("embed", {"HALF": 1}),
-        ("best", {"HALF": 1}),
         ("candidates", {"HALF": 1}),
         ("follow", {"HALF": 0}),
         ("follow", {"HALF": 1}),
