@@ -1,6 +1,6 @@
 """Counts placeholders, tags, numbers and terms that stay unaltered, with and without guarantees, and the cost.
 
-    python benchmarks/intact.py [--strings 200] [--places DIRECTORY] [--store]
+    python benchmarks/intact.py [--strings 200] [--places DIRECTORY] [--store] [--form @@{}@@]
 
 The German catalogs of three packages are fetched from the package index (only read, nothing is run). From each, strings
 with a placeholder, a tag or a number, chosen by a hash, are translated into English. The script counts placeholders and
@@ -8,7 +8,7 @@ tags that are lost or occur more often than in the source, and strings whose tag
 translates with a memory of the rest of all three catalogs. Then come a glossary of 100 nouns of the strings, and the
 places of tags compared with the reference, by attention and proportionally: the reference is forced through the model
 without its tags, which are then put back. Last, the speed of strings with nothing to keep, with and without guarantees,
-in turns.
+in turns. --form writes named placeholders, `%(name)s` and `{name}`, in another form, which models have not seen.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ from knnmt_lab.scripts import argument_parser
 PACKAGES = {"wagtail": "wagtail==7.4.4", "Django": "Django==5.2.19", "django-oscar": "django-oscar==4.2.1"}
 TERMS = 100
 _TURNS = 9
+_NAMED = re.compile(r"%\((\w+)\)[sd]|[$#%]?\{(\w+)\}")
 _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
@@ -50,6 +52,21 @@ def catalogs(place: Path, package: str) -> list[Path]:
     with zipfile.ZipFile(wheel) as archive:
         names = [each for each in archive.namelist() if "/locale/de/" in each and each.endswith(".po")]
         return [Path(archive.extract(each, place / "catalogs")) for each in names]
+
+
+def with_something_to_keep(pairs: Sequence[SegmentPair], form: str | None) -> list[SegmentPair]:
+    """The pairs with a placeholder, a tag or a number; with a form, those with named placeholders, in this form."""
+    if form is None:
+        return [pair for pair in pairs if codes_in(pair.source) or find(pair.source)]
+    return [in_form(pair, form) for pair in pairs if _NAMED.search(pair.source)]
+
+
+def in_form(pair: SegmentPair, form: str) -> SegmentPair:
+    """A pair with its named placeholders in another form."""
+    source, target = (
+        _NAMED.sub(lambda name: form.format(name[1] or name[2]), text) for text in (pair.source, pair.target)
+    )
+    return replace(pair, source=source, target=target)
 
 
 def codes_in(text: str) -> Counter[str]:
@@ -233,6 +250,7 @@ def main() -> None:
     options.add_argument("--places", type=Path, default=Path(".intact"))
     options.add_argument("--threads", type=int, default=None)
     options.add_argument("--store", action="store_true")
+    options.add_argument("--form")
     options.add_argument("--only", choices=["strings", "terms", "tags", "speed"])
     asked = options.parse_args()
     warnings.simplefilter("ignore")
@@ -242,10 +260,7 @@ def main() -> None:
         files = catalogs(asked.places, package)
         found = {pair.source: pair for pair in read_memories(files, filters=FilterConfig(duplicates=False))}
         all_pairs[name] = sorted(found.values(), key=lambda pair: position(pair.source))
-    chosen = {
-        name: [pair for pair in pairs if codes_in(pair.source) or find(pair.source)][: asked.strings]
-        for name, pairs in all_pairs.items()
-    }
+    chosen = {name: with_something_to_keep(pairs, asked.form)[: asked.strings] for name, pairs in all_pairs.items()}
     for name, pairs in chosen.items():
         print(f"{name}: {len(pairs)} of {len(all_pairs[name])} strings")
     test = [pair for pairs in chosen.values() for pair in pairs]
