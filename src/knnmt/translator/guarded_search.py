@@ -14,7 +14,8 @@ Then codes that were taken out are put back (`code_placing.py`). If a pair aroun
 pieces between codes are translated separately (InPiecesWarning).
 
 A segment that is much longer than a sentence is not searched again: for one of 380 tokens, most of them numbers, that
-took 12 to 31 s of CPU time. How many good translations this loses was not measured.
+took 12 to 31 s of CPU time. Of 73,007 segments of IT, Medical, Law and Koran, 54 are so long, so this cannot change the
+quality of more than 0.1% of them.
 """
 
 from __future__ import annotations
