@@ -15,6 +15,7 @@ from torch import Tensor
 
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.decoding.reference import ReferenceBackend
 from knnmt.decoding.search import search
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.scoring import score as corpus_scores
@@ -69,7 +70,7 @@ def beam_states(
         encoded = engine.tokenizer.encode_sources(texts)
         if batch := [source for source in encoded if len(source) <= engine.max_positions]:
             recording = _RecordingRetrieval(retrieval, len(batch))
-            search(engine, batch, decoding, recording)
+            search(engine, batch, decoding, recording, make=ReferenceBackend)  # the others call no `mix`
             seen += recording.seen
     places = [
         (sentence, step) for sentence, steps in enumerate(seen) for step, states in enumerate(steps) for _ in states
