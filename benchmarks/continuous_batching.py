@@ -77,7 +77,7 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
     sentences = []
     for source in sources:
         marks.clear()
-        search(engine, [source], config, growing=mark)
+        search(engine, [source], config, on_partial=mark)
         sentences.append(Sentence(len(source), len(marks) + 1))
     middle = sorted(sources, key=len)[3 * len(sources) // 8 : 5 * len(sources) // 8]
     encoding: dict[int, list[float]] = {size: [] for size in SIZES}
@@ -89,7 +89,7 @@ def measured(texts: Sequence[str], beam: int, rounds: int) -> tuple[list[Sentenc
             engine.start(engine.encode(batch))
             encoding[size].append(time.process_time() - began)
             marks.clear()
-            search(engine, batch, config, growing=mark)
+            search(engine, batch, config, on_partial=mark)
             pairs = list(pairwise(marks[2:]))  # the first steps have one hypothesis per sentence
             steps[size].append(statistics.median(b[0] - a[0] for a, b in pairs if a[1] == b[1] == size))
     print("size   encoding ms   a step ms   a step ms a sentence")

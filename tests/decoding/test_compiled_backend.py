@@ -98,7 +98,7 @@ def test_sentences_of_a_real_model_end_when_they_should(engine: TransformerEngin
 def test_progress_is_told_at_every_step(small: TransformerEngine, beam: int) -> None:
     config = replace(small.generation, beam=beam, min_tokens=8, max_tokens=12)
     grown: list[int] = []
-    compiled_search(small, SOURCES[:1], config, growing=lambda leading: grown.append(len(leading()[0])))
+    compiled_search(small, SOURCES[:1], config, on_partial=lambda leading: grown.append(len(leading()[0])))
     assert grown[:8] == list(range(1, 9))
 
 

@@ -18,9 +18,10 @@ from knnmt.decoding.arena import Arena, Recorded, Sent, borrow, give_back, size_
 from knnmt.decoding.backend import Leading
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.graph_choice import choose, choose_in_pytorch, chooses_in_two
-from knnmt.decoding.hypothesis import NEVER, Begun, Hypothesis, Numbers, Scores, unnoticed
+from knnmt.decoding.hypothesis import NEVER, Hypothesis, Numbers, OnStarted, Scores
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
+from knnmt.index.progress import ignore
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -88,11 +89,11 @@ class GraphBackend:
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
         retrieval: BatchRetrieval | None,
-        begun: Begun = unnoticed,
+        on_started: OnStarted = ignore,
     ) -> None:
-        """begun: is called once, when the device has the first step to compute"""
+        """on_started: is called once, when the device has the first step to compute"""
         assert isinstance(engine, RecordingEngine)  # noqa: S101 - `why_not_recorded` has checked this
-        self._begun = begun
+        self._on_started = on_started
         self._engine, self._config, self._retrieval = engine, config, retrieval
         self._told = engine.special_tokens  # part of the recording, and different for each language
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
@@ -154,7 +155,7 @@ class GraphBackend:
             self._made += 1
             self._under_way.append(self._arena.send(self._size, self._made, written))
         if self._made == 1:
-            self._begun()
+            self._on_started()
 
     def _step(self, generated: int) -> bool:
         """One step for all sentences of the arena. Returns whether it writes its result to the host."""

@@ -115,20 +115,12 @@ def hoped_length(config: DecodingConfig) -> int:
     return config.max_tokens if config.early_stopping == "never" and config.length_penalty > 0 else 0
 
 
-Found = Callable[[int, list[Hypothesis]], None]
+OnSentence = Callable[[int, list[Hypothesis]], None]
 """Is called with the number of a sentence and its hypotheses when it is done, while others are still decoded."""
 
-Growing = Callable[[Callable[[], dict[int, list[int]]]], None]
+OnPartial = Callable[[Callable[[], dict[int, list[int]]]], None]
 """Is called after every step, with a function that returns the best tokens of each sentence so far."""
 
 
-def unheard(_sentence: int, _hypotheses: list[Hypothesis]) -> None:
-    """Ignore results until all are done."""
-
-
-Begun = Callable[[], None]
+OnStarted = Callable[[], None]
 """Is called once, when a device has the first step of a search to compute, so that the host may do other work."""
-
-
-def unnoticed() -> None:
-    """Do nothing meanwhile."""

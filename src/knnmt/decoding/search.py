@@ -28,9 +28,10 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.backend import Backend
 from knnmt.decoding.compiled import CompiledBackend, why_not_compiled
 from knnmt.decoding.graphs import GraphBackend, why_not_recorded
-from knnmt.decoding.hypothesis import Begun, Found, Growing, Hypothesis, Results, unheard, unnoticed
+from knnmt.decoding.hypothesis import Hypothesis, OnPartial, OnSentence, OnStarted, Results
 from knnmt.decoding.reference import ReferenceBackend
 from knnmt.engine.base import Engine
+from knnmt.index.progress import ignore
 from knnmt.retrieval.retriever import BatchRetrieval
 
 MakeBackend = Callable[[Engine[Any], Sequence[Sequence[int]], DecodingConfig, BatchRetrieval | None], Backend]
@@ -61,29 +62,29 @@ def search(
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
-    found: Found = unheard,
-    growing: Growing | None = None,
-    begun: Begun = unnoticed,
+    on_sentence: OnSentence = ignore,
+    on_partial: OnPartial | None = None,
+    on_started: OnStarted = ignore,
     make: MakeBackend | None = None,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first.
 
-    found: is called for each sentence when it is done
-    growing: is called with the progress of the others after every step
-    begun: is called once if steps are recorded on a GPU, when it has work to do
+    on_sentence: is called for each sentence when it is done
+    on_partial: is called with the progress of the others after every step
+    on_started: is called once if steps are recorded on a GPU, when it has work to do
     make: makes the backend; that of `backend_for` without it
     """
     make = make or backend_for(engine, config, retrieval).make
-    make = partial(GraphBackend, begun=begun) if make is GraphBackend else make
+    make = partial(GraphBackend, on_started=on_started) if make is GraphBackend else make
     config = _stopping(config)
     results = Results([config] * len(sources))
     with torch.inference_mode():
         backend = make(engine, sources, config, retrieval)
-        for done in decode(backend, results, one_step=growing is not None):
+        for done in decode(backend, results, one_step=on_partial is not None):
             for number in done:
-                found(number, results.best(number))
-            if growing is not None and len(backend.sentences):
-                growing(backend.leading)
+                on_sentence(number, results.best(number))
+            if on_partial is not None and len(backend.sentences):
+                on_partial(backend.leading)
     return [results.best(number) for number in range(len(sources))]
 
 
@@ -186,16 +187,16 @@ def _choosing_ahead(
 ) -> Iterator[list[list[Hypothesis]]]:
     """Search one batch after another. While one is decoded, the segments of the next are chosen."""
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
-        earlier: Callable[[Begun], list[list[Hypothesis]]] | None = None
+        earlier: Callable[[OnStarted], list[list[Hypothesis]]] | None = None
         for sources, retrieval in batches:
             chosen = None
             if retrieval is not None and retrieval.chooses:
                 chosen = _SegmentsAhead(beside, partial(retrieval.choose, sources))
             if earlier is not None:
-                yield earlier(unnoticed if chosen is None else chosen.begin)
+                yield earlier(ignore if chosen is None else chosen.begin)
             earlier = partial(_search_once, chosen, engine, sources, config, retrieval)
         if earlier is not None:
-            yield earlier(unnoticed)
+            yield earlier(ignore)
 
 
 class _SegmentsAhead:
@@ -220,9 +221,9 @@ def _search_once(
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None,
-    begun: Begun,
+    on_started: OnStarted,
 ) -> list[list[Hypothesis]]:
     """Search after the segments are chosen."""
     if chosen is not None:
         chosen.finish()
-    return search(engine, sources, config, retrieval, begun=begun)
+    return search(engine, sources, config, retrieval, on_started=on_started)

@@ -20,7 +20,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import force_text
 from knnmt.index.base import Found, Index, nearest_first
 from knnmt.index.entries import Entries
-from knnmt.index.progress import Progress, unheard
+from knnmt.index.progress import Progress, ignore
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.sentence_stores import SentenceStores
 
@@ -45,7 +45,7 @@ class HeldOutQueries:
     _text_of_sentence: dict[tuple[int, int], int]
     places: Sequence[tuple[int, int]] = ()
 
-    def search(self, index: Index, k: int, progress: Progress = unheard) -> Found:
+    def search(self, index: Index, k: int, progress: Progress = ignore) -> Found:
         """The k nearest entries of each query outside of sentences with the same source text.
 
         `progress` is called with the number of queries done, and the total.

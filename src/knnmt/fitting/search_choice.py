@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from knnmt.engine.base import Engine, State
 from knnmt.fitting.development import Development, searched
 from knnmt.fitting.tuning import Tuned, tune_positions
-from knnmt.index.progress import Progress, unheard
+from knnmt.index.progress import Progress, ignore
 from knnmt.retrieval.open_store import OpenStore
 
 COUNTS = (64, 128, 256, 512)  # numbers of segments to try
@@ -81,7 +81,7 @@ def choose_search(
     opened: OpenStore,
     passed: Development,
     most_lost: float = MAX_LOST,
-    progress: Progress = unheard,
+    progress: Progress = ignore,
     counts: Sequence[int] | None = None,
     positions: tuple[int, int] = (6_000, 1_000),
 ) -> SearchChoice | None:

@@ -27,7 +27,7 @@ from knnmt.index.exact import rerank
 from knnmt.index.faiss_checks import has_known_parts, require_sound
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
-from knnmt.index.progress import Progress, unheard
+from knnmt.index.progress import Progress, ignore
 from knnmt.threads import FAISS_SPINS, loading
 
 _MIN_TRAINING_KEYS = 1 << 16
@@ -89,8 +89,8 @@ class FaissIndex:
         entries: Entries,
         kind: Kind,
         seed: int = 0,
-        progress: Progress = unheard,
-        training: Progress = unheard,
+        progress: Progress = ignore,
+        training: Progress = ignore,
         device: torch.device | str = "cpu",
     ) -> FaissIndex:
         """Make an index of all entries. `training` first receives the number of training steps done and their total;
@@ -147,7 +147,7 @@ class FaissIndex:
         self._centres = torch.from_numpy(self._lists.quantizer.reconstruct_n(0, count)).view(count, dim)
         self._centres_sq = self._centres.square().sum(1)
 
-    def add(self, entries: Entries, progress: Progress = unheard) -> None:
+    def add(self, entries: Entries, progress: Progress = ignore) -> None:
         """Add the new entries of a snapshot that begins with the entries already in the index."""
         load_faiss()
         # This comes first, so that an interrupted call leaves a consistent state. Growing lists move in memory.
@@ -156,7 +156,7 @@ class FaissIndex:
             self._add(_numbers(keys, entries))
             progress(first + len(keys), entries.entries)
 
-    def fill(self, entries: Entries, progress: Progress = unheard) -> None:
+    def fill(self, entries: Entries, progress: Progress = ignore) -> None:
         """Replace the entries by these, whose keys are of the same kind. The training is kept."""
         self._index.reset()
         self.add(entries, progress)

@@ -9,10 +9,10 @@ Progress = Callable[[int, int], None]  # called with the amount done and the tot
 Bars = Callable[[str, str], AbstractContextManager[Progress]]  # makes a Progress for a description and a unit
 
 
-def unheard(_done: int, _total: int) -> None:
-    """Report nothing."""
+def ignore(*_: object) -> None:
+    """Do nothing with what is reported."""
 
 
 def no_bars(_description: str, _unit: str) -> AbstractContextManager[Progress]:
     """Show nothing."""
-    return nullcontext(unheard)
+    return nullcontext(ignore)

@@ -36,7 +36,7 @@ from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDe
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, Kind, SearchSettings, could_be_a_kind, kind_named, register_kind
-from knnmt.index.progress import Progress, unheard
+from knnmt.index.progress import Progress, ignore
 from knnmt.output_files import put_in_place
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import open_regular, read_regular
@@ -161,7 +161,7 @@ def build_index(
     kind: str | Kind,
     settings: SearchSettings | None = None,
     seed: int = 0,
-    progress: Progress = unheard,
+    progress: Progress = ignore,
     fidelity: dict[str, Any] | None = None,
     device: torch.device | str = "cpu",
     trained: Datastore | None = None,
@@ -221,7 +221,7 @@ def lags(store: Datastore, noticeable_entries: int = 10_000) -> bool:
     return not saved.fits(names) or store.entries - saved.entries > noticeable_entries
 
 
-def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:
+def update_index(store: Datastore, progress: Progress = ignore) -> SavedIndex | None:
     """Bring a store's index up to the newest generation: add entries, or build it anew if there are too many.
 
     None if there is no index.

@@ -17,13 +17,14 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.sentences import has_words
 from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.constrained import constrained_search
-from knnmt.decoding.hypothesis import Hypothesis, unheard
+from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import search, search_each
 from knnmt.distributed.sharded_store import with_fetched
 from knnmt.engine.base import Engine
 from knnmt.engine.batching import batches_by_length
 from knnmt.errors import ShardWarning
+from knnmt.index.progress import ignore
 from knnmt.protection.layout import Layout, layout_of
 from knnmt.protection.tags import Tags, with_tags
 from knnmt.retrieval.open_store import Snapshot
@@ -44,10 +45,6 @@ _MIN_BEAM_AGAIN = 5
 
 TextsGrowing = Callable[[Callable[[], dict[int, str]]], None]
 """Is called while segments are decoded, with a function that returns the text of each so far, by its number."""
-
-
-def unheard_texts(_texts: int) -> None:
-    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ class Stages:
             for number, mine in turns.come():
                 made = self.finished(opened[number], found[mine], call)
                 if made is None:
-                    yield from self.translated([texts[number]], replace(call, progress=unheard_texts), whole=False)
+                    yield from self.translated([texts[number]], replace(call, progress=ignore), whole=False)
                 else:
                     yield made
 
@@ -178,7 +175,7 @@ class Stages:
             assert growing is not None  # noqa: S101 - only then it is called
             growing(lambda: {number: decode(tokens) for number, tokens in leading().items()})
 
-        heard = unheard if record else hear
+        heard = ignore if record else hear
         hypotheses = search(self.engine, sources, call.decoding, batch, heard, None if growing is None else grow)
         left = [number for number in range(len(jobs)) if number not in known]
         parts = (

@@ -18,6 +18,7 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.model_choice import choose_model
 from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
 from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.index.progress import ignore
 from knnmt.protection.marked import Marked
 from knnmt.protection.placeholder_syntax import checked_patterns
 from knnmt.protection.tags import TAGS, Tags
@@ -29,7 +30,7 @@ from knnmt.threads import require_threads
 from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
 from knnmt.translator.directions import Directing, Directions
 from knnmt.translator.memories import AskedLanguages, Bounds, Memories, Request, Store, languages_of, model_of
-from knnmt.translator.stages import Call, Stages, unheard_texts
+from knnmt.translator.stages import Call, Stages
 from knnmt.translator.translation import Translation
 from knnmt.version import __version__
 
@@ -283,7 +284,7 @@ class Translator:
         tags: Tags = "auto",
         placeholders: Collection[str] = (),
         glossary: Glossary | None = None,
-        progress: Callable[[int], None] = unheard_texts,
+        progress: Callable[[int], None] = ignore,
         statistics: Statistics | None = None,
         **of_memory: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
