@@ -77,5 +77,5 @@ def _command_line() -> str:
 def _python() -> str:
     import knnmt
 
-    homes = [f"::: {home}.{name}" for name in knnmt.__all__ if (home := knnmt._HOMES.get(name)) is not None]
+    homes = [f"::: {home}.{name}" for name, home in sorted(knnmt._homes().items()) if name != "__version__"]
     return "\n\n".join(["# Python", "All of this is imported from `knnmt`.", *homes]) + "\n"

@@ -100,7 +100,7 @@ def test_a_wheel_holds_what_it_needs_and_translates(tmp_path: Path) -> None:
     assert set(model_files) <= held
     licences = {name.partition(".dist-info/licenses/")[2] for name in held if ".dist-info/licenses/" in name}
     assert licences == {"LICENSE", *(f"src/{name}" for name in model_files if name.endswith("/README.md"))}
-    assert "knnmt/py.typed" in held
+    assert {"knnmt/py.typed", "knnmt/__init__.pyi"} <= held
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
     page = {f"knnmt/service/page/{each.name}" for each in (ROOT / "src" / "knnmt" / "service" / "page").iterdir()}
     assert "knnmt/service/page/index.html" in page

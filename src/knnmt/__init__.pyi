@@ -1,0 +1,98 @@
+"""The public names and where they are. Type checkers read this file, and `knnmt/__init__.py` loads names by it."""
+
+from knnmt.cli.progress import progress_bars as progress_bars
+from knnmt.compression.pca import reduce as reduce
+from knnmt.compression.pruning import prune as prune, prune_by as prune_by
+from knnmt.config import (
+    CacheConfig as CacheConfig,
+    DecodingConfig as DecodingConfig,
+    Fading as Fading,
+    FastConfig as FastConfig,
+    OpenStores as OpenStores,
+    RetrievalConfig as RetrievalConfig,
+)
+from knnmt.corpus.filters import FilterConfig as FilterConfig
+from knnmt.corpus.glossary import Glossary as Glossary
+from knnmt.corpus.glossary_files import read_glossary as read_glossary
+from knnmt.corpus.lines import read_lines as read_lines
+from knnmt.corpus.options import ReadingConfig as ReadingConfig
+from knnmt.corpus.pairs import SegmentPair as SegmentPair
+from knnmt.corpus.report import ReadingReport as ReadingReport
+from knnmt.corpus.splitting import divide as divide, halves as halves, spread as spread
+from knnmt.datastore.building import BuildConfig as BuildConfig
+from knnmt.datastore.copying import copy_store as copy_store
+from knnmt.datastore.overlap import overlap as overlap, unseen as unseen
+from knnmt.datastore.store import matching as matching
+from knnmt.distributed.cluster import Cluster as Cluster
+from knnmt.distributed.tasks import run_tasks as run_tasks
+from knnmt.documents.content import Content as Content
+from knnmt.documents.document import Replacing as Replacing, Unit as Unit
+from knnmt.documents.memories import read_memories as read_memories
+from knnmt.documents.opening import open_document as open_document
+from knnmt.engine.base import Engine as Engine
+from knnmt.engine.forced import force_text as force_text
+from knnmt.engine.shipped import DEFAULT_MODEL as DEFAULT_MODEL
+from knnmt.errors import KnnmtError as KnnmtError, KnnmtWarning as KnnmtWarning
+from knnmt.evaluation.adapting import Adapted as Adapted, adapt as adapt
+from knnmt.evaluation.evaluating import evaluate as evaluate
+from knnmt.evaluation.reports import Report as Report
+from knnmt.evaluation.running import RunSettings as RunSettings, machine as machine
+from knnmt.evaluation.scoring import (
+    Difference as Difference,
+    Score as Score,
+    Scores as Scores,
+    resampled_scores as resampled_scores,
+    score as score,
+)
+from knnmt.evaluation.systems import System as System, gather_systems as gather_systems
+from knnmt.evaluation.tuning import tune as tune
+from knnmt.evaluation.tuning_steps import TuningResult as TuningResult
+from knnmt.fitting.combined_stores import merge as merge, shard_set as shard_set, split as split
+from knnmt.fitting.combiner_rows import collect_rows as collect_rows
+from knnmt.fitting.combiner_training import CombinerConfig as CombinerConfig, train_combiner as train_combiner
+from knnmt.fitting.development import search_text as search_text
+from knnmt.fitting.fidelity import fidelity as fidelity
+from knnmt.fitting.gate_training import (
+    GateConfig as GateConfig,
+    GateText as GateText,
+    gate_text as gate_text,
+    train_gate as train_gate,
+)
+from knnmt.fitting.likelihood import Positions as Positions
+from knnmt.fitting.ready_store import Built as Built, Datastore as Datastore, build as build
+from knnmt.fitting.search_choice import choose_search as choose_search
+from knnmt.fitting.tuning import squared_temperatures as squared_temperatures, tune_positions as tune_positions
+from knnmt.fitting.tuning_config import TuningConfig as TuningConfig
+from knnmt.huggingface.processor import KNNLogitsProcessor as KNNLogitsProcessor
+from knnmt.index.base import Index as Index
+from knnmt.index.covering import Coverage as Coverage, Covering as Covering, SourceIndex as SourceIndex
+from knnmt.index.kinds import Kind as Kind, SearchSettings as SearchSettings, lists_for as lists_for
+from knnmt.index.progress import Bars as Bars
+from knnmt.index.saved import build_index as build_index
+from knnmt.output_files import write_output as write_output
+from knnmt.protection.marked import Code as Code, Marked as Marked, Role as Role
+from knnmt.retrieval.distribution import log_weights as log_weights
+from knnmt.retrieval.gate import ThresholdGate as ThresholdGate, TrainedGate as TrainedGate
+from knnmt.retrieval.matches import Match as Match
+from knnmt.retrieval.neighbours import Neighbours as Neighbours
+from knnmt.retrieval.occurrences import aligned_source_tokens as aligned_source_tokens
+from knnmt.retrieval.open_store import OpenStore as OpenStore
+from knnmt.retrieval.retriever import Retrieval as Retrieval
+from knnmt.retrieval.settings import RetrievalSettings as RetrievalSettings
+from knnmt.retrieval.statistics import Statistics as Statistics
+from knnmt.retrieval.step import Combiner as Combiner, Gate as Gate, Signed as Signed, Step as Step
+from knnmt.retrieval.trained.combiner import TrainedCombiner as TrainedCombiner
+from knnmt.retrieval.trained.networks import CombinerNetwork as CombinerNetwork
+from knnmt.retrieval.trained.seen import Seen as Seen
+from knnmt.service.client import Client as Client
+from knnmt.timing import stage_times as stage_times
+from knnmt.translator.evidence import Evidence as Evidence
+from knnmt.translator.explanation import Explanation as Explanation, explain as explain
+from knnmt.translator.memories import Request as Request
+from knnmt.translator.page import explanation_page as explanation_page
+from knnmt.translator.steps import Steps as Steps
+from knnmt.translator.translation import Caution as Caution, Token as Token, Translation as Translation
+from knnmt.translator.translator import Translator as Translator
+from knnmt.version import __version__ as __version__
+
+__all__: list[str]  # all of these
