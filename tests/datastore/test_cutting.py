@@ -19,7 +19,7 @@ from knnmt.datastore.slices import cut_slices
 from knnmt.engine.rows import Rows
 from knnmt.engine.transformer import TransformerEngine
 
-ENTRIES, SENTENCES, POSITIONS = 30, 7, 20
+ENTRIES, SENTENCES, POSITIONS = 30, 3, 20
 TEXTS = ["Ja.", "Nein, danke.", "Eins.\nZwei.", "A.\nB.\nC.\nD.", "ein Satz, der viel zu lang ist", "Ende"]
 
 
