@@ -194,7 +194,9 @@ def test_options_are_the_settings_of_a_translator(
 
 
 def test_evidence_and_matches_as_json(store: Path, model: list[str]) -> None:
-    told, _ = succeeds("translate", "-d", store, "--jsonl", "--evidence", "--match", *model, stdin=LINES)
+    told, _ = succeeds(
+        "translate", "-d", store, "--jsonl", "--evidence", "--match", "--no-protect", *model, stdin=LINES
+    )
     first, second, empty, _ = [json.loads(line) for line in told.splitlines()]
     assert len(first["evidence"]) == len(first["tokens"])
     why = first["evidence"][0]

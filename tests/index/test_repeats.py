@@ -139,7 +139,7 @@ def test_at_equal_distance_shares_are_those_of_all_entries(
     opened = OpenStore(store)
     entry = Entries(store).keys_of(torch.tensor([0]).numpy())
     found = opened.search(torch.from_numpy(entry).float(), 8)
-    near = found.distances_sq[0] < opened.same_distance**2 / 4
+    near = found.distances_sq[0] < opened.same_distance**2 / 9
     counts = opened.counts(found.ids, merged=False)
     assert counts is not None
     shares = Counter(dict(zip(found.tokens[0, near].tolist(), counts[0, near].tolist(), strict=True)))

@@ -103,7 +103,8 @@ class Popen:
             for number, given in enumerate((stdin, stdout, stderr)):
                 passed, kept = _opened(given, number, streams, theirs)
                 streams.append(passed)
-                own.append(None if kept is None else os.fdopen(kept, "rb" if number else "wb"))
+                buffering = 0 if bufsize == 0 else -1
+                own.append(None if kept is None else os.fdopen(kept, "rb" if number else "wb", buffering))
             channel = _connected(light)
             socket.send_fds(channel, [len(content).to_bytes(_LENGTH)], streams)
             channel.sendall(content)

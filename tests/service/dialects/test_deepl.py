@@ -377,8 +377,9 @@ def test_placeholders_and_tags_are_kept(client: TestClient) -> None:
     for kept in ('<x id="3"></x>', "<y>Name</y>", "<b>", "</b>"):
         assert made.count(kept) == 1
     assert made.index("<b>") < made.index("</b>")
-    page = "<!DOCTYPE html>\n<p>{}</p>\n<script>a < b</script>"
-    assert texts_of(client, text=page.format(KNOWN), tag_handling="html") == [page.format(held(client, KNOWN))]
+    page = f"<!DOCTYPE html>\n<p>{KNOWN}</p>\n<script>a < b</script>"
+    [made] = texts_of(client, text=page, tag_handling="html")
+    assert re.fullmatch("<!DOCTYPE html>\n<p>[Ll]ine 3 [yes ]+</p>\n<script>a < b</script>", made)
 
 
 def test_forms_keys_and_errors(start_service: StartService, served_store: Path, tmp_path: Path) -> None:
