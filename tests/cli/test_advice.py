@@ -87,8 +87,3 @@ def test_after_training_a_gate_and_in_what_is_shown(store: Path, model: list[str
     said = run(["train-gate", store, "--dev", "dev.tsv", "--epochs", "1", "--k", "5", *model])
     assert follow(said) == ["translate"]
     assert follow(run(["inspect", store])) == ["translate"]
-
-
-def test_after_tuning(store: Path, model: list[str]) -> None:
-    said = run(["tune", store, "--dev", "dev.tsv", "--dims", "--search", "--cache-loss", "9", *model])
-    assert follow(said) == ["reduce"]

@@ -23,13 +23,11 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.evaluation.tuning_by_search import Scored
 from knnmt.fitting.tuning import Compared
-from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.translator import Translator
 from support.commands import refused, succeeds
 from support.datastore_pairs import some_pairs
-from support.index_stores import faiss_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -84,7 +82,7 @@ def test_inspect_shows_the_settings_in_use_before_those_that_are_only_estimated(
 
 def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:
     copy = shutil.copytree(store, tmp_path / "py.store")
-    said = succeeds("tune", store, "--dev", dev, "--plot", tmp_path / "figure", *model)
+    said = succeeds("tune", store, "--dev", dev, *model)
     assert "known       3 of 27 pairs have a source that the store holds, 3 with the same target: left out\n" in said
     tunes, reported = (
         int(said.split("development ")[1].split()[0]),
@@ -93,7 +91,6 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
     assert tunes + reported == 24
     for heading in ("  k        T  fixed λ     loss", "       τ  entries within", "reported        loss  perplexity"):
         assert heading in said
-    assert {path.name for path in tmp_path.glob("figure.*")} == {"figure.png", "figure.svg"}
     profiles = read_profiles(store)
     assert list(profiles) == ["knn", "knn-fixed", "cache"]
     assert default_profile(store) == "knn"
@@ -184,40 +181,6 @@ def test_all_of_the_text_under_another_name_without_saving_first(store: Path, de
     assert {each.pairs for each in read_profiles(store).values()} == {10}
 
 
-def test_keys_and_search_are_judged_on_request(store: Path, dev: Path, model: list[str]) -> None:
-    said = succeeds("tune", store, "--dev", dev, "--dims", "--search", "--no-save", *model)
-    assert "dimensions  " in said
-    assert "\n      16 " in said
-    assert "search      exact: no loss\n" in said
-    faiss_or_skip()
-    build_index(Datastore.open(store), "ivf-flat")
-    said = succeeds("tune", store, "--dev", dev, "--search", "--no-save", *model)
-    assert "  probes  recall  variation  nats lost    ms/40\n" in said
-    assert f"search      enough: `knnmt index {store} --dev {dev} --recall " in said
-
-
-def test_advice_on_keys_is_a_whole_command(store: Path, dev: Path, model: list[str]) -> None:
-    said = succeeds("tune", store, "--dev", dev, "--dims", "--cache-loss", "9", "--no-save", *model)
-    assert f"dimensions  `knnmt reduce {store} -o NEW --dim 16`; by " in said
-
-
-def test_a_figure_that_cannot_be_written_loses_no_tuning(
-    store: Path, dev: Path, model: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    options = ["tune", str(store), "--dev", str(dev), "--pairs", "4", *model]
-    assert "cannot be written" in refused(*options, "--plot", tmp_path / "file" / "figure")
-    assert not read_settings(store)  # before anything is done
-    assert "--plot needs a file name without its ending" in refused(*options, "--plot", ".")
-    (tmp_path / "new" / "figure.png").mkdir(parents=True)
-    message = refused(*options, "--plot", tmp_path / "new" / "figure")
-    assert "the figure cannot be written" in message
-    assert "the profiles are saved" in message
-    assert read_profiles(store)["knn"].pairs == 4
-    succeeds(*options, "--plot", tmp_path / "made" / "here" / "figure")
-    assert (tmp_path / "made" / "here" / "figure.svg").is_file()
-
-
 def test_pairs_that_are_left_out_are_counted(store: Path, dev: Path, model: list[str]) -> None:
     with dev.open("a", encoding="utf-8") as file:
         file.write("\nnur links\t\n" + f"{'viel zu lang ' * 30}\tx\n")
@@ -235,7 +198,6 @@ def test_pairs_that_are_left_out_are_counted(store: Path, dev: Path, model: list
         (["--sample", "10"], "--sample is for --confirm or --method bleu"),
         (["--bleu-loss", "0.2"], "--bleu-loss is for --confirm"),
         (["--method", "bleu", "--bleu-loss", "0.2"], "--bleu-loss is for --confirm"),
-        (["--exact", "--search"], "--search judges the index, which --exact does not use"),
         (["--profile", ""], "cannot be called ''"),
         (["--profile", "cache"], "cannot be called 'cache', because tuning 'knn' saves"),
         (["--profile", "knn-fixed"], "cannot be called 'knn-fixed'"),
@@ -449,5 +411,5 @@ def test_retrieval_by_segment_is_tuned_for_itself(store: Path, dev: Path, model:
     assert translator.memories.open(store).resolve(RetrievalSettings(search="whole")) == whole
     with pytest.raises(SettingError, match="search whole and segments 3 do not go together"):
         translator.memories.open(store).resolve(RetrievalSettings(search="whole", segments=3))
-    said = refused("tune", store, "--dev", dev, *model, "--segments", "3", "--dims")
+    said = refused("tune", store, "--dev", dev, *model, "--segments", "3", "--method", "bleu")
     assert "--segments tunes k, T and λ by likelihood" in said

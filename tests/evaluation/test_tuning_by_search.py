@@ -1,4 +1,4 @@
-"""What tuning needs a search for: states of beams, BLEU of settings, a confirmed cache, the figure."""
+"""What tuning needs a search for: states of beams, BLEU of settings, a confirmed cache."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from knnmt import Translator
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
-from knnmt.evaluation.tuning_figures import draw_tuning
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs
-from knnmt.fitting.fidelity import Fidelity
-from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff
-from knnmt.fitting.tuning import Tuned, paper_grid
-from knnmt.index.kinds import SearchSettings
+from knnmt.fitting.tuning import paper_grid
 from knnmt.retrieval.statistics import Statistics
 from support.datastore_pairs import some_pairs
 
@@ -90,15 +86,3 @@ def test_a_cache_is_confirmed_from_the_largest_down(scores: tuple[float, ...], e
     assert (found and found.threshold) == expected
     assert asked == [None, 3.0, 2.0, 1.0][: 1 + (4 - int(expected or 1))]
     assert confirmed_cache(scored, CONFIG, [], 0.1) is None
-
-
-@pytest.mark.parametrize("everything", [True, False])
-def test_the_figure_is_written(tmp_path: Path, everything: bool) -> None:
-    tuned = Tuned(3.0, (), {4: ((1.0, 2.0), (10.0, 1.5)), 8: ((1.0, 2.1), (10.0, 1.4))})
-    dims = [DimensionTradeOff(8, 0.5, 0.1), DimensionTradeOff(16, 0.9, 0.01)]
-    searches = [SearchTradeOff(SearchSettings(4, 0), Fidelity(0.9, 0.1), 0.02, 3.0)]
-    written = draw_tuning(
-        tmp_path / "fig", tuned, OFFS if everything else [], dims if everything else [], searches, 0.01
-    )
-    assert [path.name for path in written] == ["fig.png", "fig.svg"]
-    assert all(path.stat().st_size > 1000 for path in written)

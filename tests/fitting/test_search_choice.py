@@ -30,7 +30,7 @@ def opened(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) ->
 
 def judged(segments: int | None, loss: float) -> JudgedSearch:
     config = RetrievalConfig(4, 0.5, 10.0, segments=segments)
-    return JudgedSearch(segments, Tuned(9.0, (Tried(4, config, loss, config, loss),), {}))
+    return JudgedSearch(segments, Tuned(9.0, (Tried(4, config, loss, config, loss),)))
 
 
 @pytest.mark.parametrize(

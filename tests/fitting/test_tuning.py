@@ -10,7 +10,7 @@ from torch import Tensor
 
 from knnmt.config import RetrievalConfig
 from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.tuning import KS, WEIGHTS, Compared, Tried, Tuned, best_of_fixed, tune_positions
+from knnmt.fitting.tuning import KS, WEIGHTS, Compared, Tried, Tuned, squared_temperatures, tune_positions
 
 ROWS, VOCABULARY = 4000, 50
 
@@ -42,7 +42,6 @@ def test_the_settings_that_made_the_text_are_found(trust: float, temperature: fl
     for each in tuned.tried:
         assert positions.loss(each.fixed) == pytest.approx(each.fixed_loss, rel=1e-6)
         assert positions.loss(each.fading) == pytest.approx(each.fading_loss, rel=1e-6)
-        assert min(loss for _, loss in tuned.curves[each.k]) == each.fixed_loss
 
 
 def test_nothing_of_the_grid_is_better() -> None:
@@ -52,11 +51,10 @@ def test_nothing_of_the_grid_is_better() -> None:
     for each in tuned.tried:
         tried = [
             positions.loss(RetrievalConfig(each.k, weight, temperature))
-            for temperature, _ in tuned.curves[each.k][::5]
+            for temperature in squared_temperatures(positions)[::5]
             for weight in WEIGHTS[::3]
         ]
         assert min(tried) >= each.fixed_loss - 1e-9
-    assert best_of_fixed(positions)[0] == pytest.approx(tuned.tried[-1].fixed_loss)
 
 
 def test_a_memory_that_knows_nothing_gets_no_weight() -> None:
@@ -67,9 +65,9 @@ def test_the_smallest_k_with_nearly_all_of_the_gain_is_chosen() -> None:
     losses = {4: 2.0, 8: 1.54, 16: 1.5, 32: 1.4995, 64: 1.51}
     configs = {k: RetrievalConfig(k, 0.5, 10.0) for k in losses}
     tried = tuple(Tried(k, configs[k], loss, configs[k], loss + 0.1 * (k == 8)) for k, loss in losses.items())
-    assert (Tuned(2.5, tried, {}).fixed.k, Tuned(2.5, tried, {}).fading.k) == (8, 16)
-    assert Tuned(2.0, tried, {}).fixed.k == 16  # less is gained, so less may be lost
-    assert Tuned(1.0, tried, {}).fixed.k == 32  # nothing is gained
+    assert (Tuned(2.5, tried).fixed.k, Tuned(2.5, tried).fading.k) == (8, 16)
+    assert Tuned(2.0, tried).fixed.k == 16  # less is gained, so less may be lost
+    assert Tuned(1.0, tried).fixed.k == 32  # nothing is gained
 
 
 def test_what_was_there_sets_a_limit_to_thrift_and_caution() -> None:
@@ -97,7 +95,7 @@ def test_a_limit_that_nothing_reaches_changes_nothing() -> None:
     losses = {4: 2.0, 8: 1.54, 16: 1.5}
     config = RetrievalConfig(4, 0.5, 10.0)
     tried = tuple(Tried(k, config, loss, config, loss) for k, loss in losses.items())
-    assert [Tuned(2.5, tried, {}, before).fading.k for before in (1.4, 1.5, 1.53, 1.54, 1.6)] == [8, 16, 16, 8, 8]
+    assert [Tuned(2.5, tried, before).fading.k for before in (1.4, 1.5, 1.53, 1.54, 1.6)] == [8, 16, 16, 8, 8]
 
 
 def test_tuned_settings_are_better_only_if_no_text_loses_by_them() -> None:

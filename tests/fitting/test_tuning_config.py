@@ -42,7 +42,7 @@ def test_limits_of_bleu_are_there_where_it_has_a_say() -> None:
         ({"sample": 3}, "no effect"),
         ({"sample": 0, "confirm": True}, "at least 1"),
         ({"bleu_loss": 0.1}, "no effect"),
-        ({"fast": FastConfig(), "dims": True}, "no effect"),
+        ({"fast": FastConfig(), "method": "bleu"}, "no effect"),
         ({"profile": "estimated"}, "cannot be called 'estimated'"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -15,7 +14,6 @@ from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.config import FastConfig
 from knnmt.datastore.settings import SETTINGS
-from knnmt.errors import SettingError, StorageError
 from knnmt.fitting.development_text import MAX_PAIRS, read_development
 from knnmt.fitting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningConfig, refuse_idle
 
@@ -58,9 +56,7 @@ def tune(
     ] = None,
     cache_loss: Annotated[
         float,
-        typer.Option(
-            min=0, help="The cache, shorter keys or a faster search may lose at most this many nats per token."
-        ),
+        typer.Option(min=0, help="The cache may lose at most this many nats per token."),
     ] = CACHE_LOSS,
     bleu_loss: Annotated[
         float | None,
@@ -70,10 +66,6 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    dims: Annotated[bool, typer.Option("--dims", help="Report how short keys may be (knnmt reduce).")] = False,
-    search: Annotated[
-        bool, typer.Option("--search", help="Report how faithful the search must be (knnmt index).")
-    ] = False,
     fast: Annotated[
         bool,
         typer.Option(
@@ -119,9 +111,6 @@ def tune(
             help="Tune search of the whole store. Without this option, DEV decides between that and search by segment.",
         ),
     ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
-    ] = None,
     exact: Exact = False,
     model: ModelOfStore = None,
     device: Device = None,
@@ -142,9 +131,7 @@ def tune(
 
         knnmt tune projekt.store --dev probe.tsv
 
-        knnmt tune projekt.store --dev probe.tsv --confirm --plot tuning
-
-        knnmt tune projekt.store --dev probe.tsv --dims --search --no-save
+        knnmt tune projekt.store --dev probe.tsv --confirm
 
         knnmt tune projekt.store --dev probe.tsv --fast
 
@@ -164,8 +151,6 @@ def tune(
         sample=sample,
         cache_loss=cache_loss,
         bleu_loss=bleu_loss,
-        dims=dims,
-        search=search,
         fast=of_fast,
         segments=segments,
         whole=whole,
@@ -173,16 +158,11 @@ def tune(
         gate=gate,
     )
     opened = Datastore.open(store)
-    if plot is not None:
-        _prepare_place(plot)
     text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     with heavy_imports():
-        from knnmt.evaluation.plotting import new_figure
         from knnmt.evaluation.tuning import tune as tune_store
-    if plot is not None:
-        new_figure()  # fail before the work
     with ends_with("the store keeps the profiles it had", store / SETTINGS, "the profiles are saved"):
-        found = tune_store(
+        tune_store(
             opened,
             text,
             config,
@@ -194,23 +174,3 @@ def tune(
             tell=typer.echo,
             bars=progress_bars,
         )
-    if plot is not None:
-        from knnmt.evaluation.tuning_figures import draw_tuning
-
-        try:
-            written = draw_tuning(plot, found.tuned, found.caches, found.dims, found.searches, cache_loss)
-        except StorageError as error:
-            kept = "; the profiles are saved" if save else ""
-            raise StorageError(f"the figure cannot be written{kept}: {error}") from error
-        typer.echo(f"drawn       {', '.join(map(str, written))}")
-
-
-def _prepare_place(stem: Path) -> None:
-    """Make the directory of a figure and check that it is writable, before the work."""
-    from knnmt.datastore.publication import storage_errors
-
-    if not stem.name:
-        raise SettingError(f"--plot needs a file name without its ending, got {str(stem)!r}")
-    with storage_errors(stem):
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=stem.parent).close()

@@ -6,7 +6,7 @@ large numbers of similar size, wherever the mean of the keys lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -81,20 +81,12 @@ def fit(store: Datastore, dim: int, progress: EntryProgress = no_progress, block
         1 <= dim <= store.manifest.dim,
         f"dim must lie between 1 and the {store.manifest.dim} dimensions of {store.path}, got {dim}",
     )
-    try:
-        return fit_keys((keys for _, keys in key_blocks(store, block_rows)), store.manifest.dim, dim, progress)
-    except FloatingPointError as error:
-        raise DatastoreDamagedError(f"{store.path}: a key is not a finite number. Run `knnmt verify`") from error
-
-
-def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: EntryProgress = no_progress) -> KeyProjection:
-    """As `fit`, for keys that come in blocks (rows, from_dim). FloatingPointError if a key is not finite."""
     count = 0
-    mean = np.zeros(from_dim)
-    scatter = np.zeros((from_dim, from_dim))
-    for keys in blocks:
+    mean = np.zeros(store.manifest.dim)
+    scatter = np.zeros((store.manifest.dim, store.manifest.dim))
+    for _, keys in key_blocks(store, block_rows):
         if not np.isfinite(keys).all():
-            raise FloatingPointError("a key is not a finite number")
+            raise DatastoreDamagedError(f"{store.path}: a key is not a finite number. Run `knnmt verify`")
         block = keys.astype(np.float64)
         new = len(block)
         shift = block.mean(axis=0) - mean

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import chain
+from pathlib import PurePath
 from typing import Any, SupportsIndex
 
-from knnmt.corpus.catalog_language import catalog_language
-from knnmt.corpus.languages import is_tag, matches
+from knnmt.corpus.languages import is_tag, matches, name_tags
 from knnmt.corpus.lines import raw_lines, refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -19,12 +19,14 @@ from knnmt.corpus.plural_forms import form_contexts, singular_form
 from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
 from knnmt.corpus.text_encodings import is_codec, text_encoding
-from knnmt.errors import MalformedMemoryError, MissingDependencyError
+from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
 from knnmt.records import shown
 
 _MAX_ENTRY_BYTES = 1 << 18  # including comments and references
 _LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
+# These look like languages even if they were not requested: fr.po, pt_BR.po. Longer names are mostly program names.
+_SHORT_TAG = re.compile(r"[a-z]{2}([_-][A-Z]{2})?")
 
 
 class _EntryText(str):
@@ -69,7 +71,7 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
             report.problem(f"{name}, line {entry.message or entry.first}", str(error), config)
             continue
         if is_first:
-            is_first, language = False, catalog_language(catalog.metadata.get("Language"), name, config)
+            is_first, language = False, _language_of(catalog.metadata.get("Language"), name, config)
             singular = singular_form(catalog.metadata.get("Plural-Forms", ""))
         elif catalog.metadata:
             report.skip("header entry")
@@ -204,3 +206,29 @@ def _reason_against(entry: Any, language: str, config: ReadingConfig) -> str | N
     if not any(matches(asked, language) for asked in config.languages):
         return f"catalog is in {language}"
     return "fuzzy" if entry.fuzzy and not config.unfinished else None
+
+
+def _language_of(header: str | None, name: str, config: ReadingConfig) -> str:
+    """The language of the translations: the option's, else the header's, else that of the file's name or directory."""
+    if config.catalog_language:
+        return config.catalog_language
+    if header and is_tag(header):
+        return header
+    path = PurePath(name)
+    for part, before in zip(path.parts[1:], path.parts, strict=False):
+        if part == "LC_MESSAGES" and is_tag(before):
+            return before
+    for tag in name_tags(path):
+        if _SHORT_TAG.fullmatch(tag) or _asked(tag, config):
+            return tag
+    for directory in reversed(path.parts[:-1]):
+        if _asked(directory, config):
+            return directory
+    raise InputError(
+        f"{name}: expected a catalog that states its language, found neither a Language header nor a language in "
+        f"its name or directory. Give it as catalog_language (--catalog-lang)"
+    )
+
+
+def _asked(tag: str, config: ReadingConfig) -> bool:
+    return is_tag(tag) and any(matches(asked, tag) for asked in config.languages)

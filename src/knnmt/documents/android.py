@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from knnmt.corpus.languages import normalise
 from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Replacing, Unit, short_id
 from knnmt.documents.elements import Kind, joined, marked_text, plain
 from knnmt.documents.markup import Element, escaped, parse, with_attributes, xml_content
-from knnmt.documents.plural_categories import CATEGORIES, plural_categories
 from knnmt.documents.provenance import Provenances
+from knnmt.engine.language_codes import same_language
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import with_tags
 
@@ -22,6 +23,20 @@ _ESCAPED = {"n": "\n", "t": "\t"}
 _SPACE = re.compile(r"\s+")
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.DOTALL)
 _REFERENCE = re.compile(r"[@?][\w:+./-]+")
+_CATEGORIES = ("zero", "one", "two", "few", "many", "other")
+_LANGUAGES = {  # the plural categories of each language, from the Unicode CLDR
+    "other": "id ja jv km ko lo ms my su th vi wo yo yue zh",
+    "one other": "af am as az bg bn da de el en eo et eu fa fi fil fo fy gl gu ha hi hu hy is ka kk kn ku ky lb mg mk "
+    "ml mn mr nb ne nl nn no or pa ps si so sq st sv sw ta te ti tk tl tn tr ts ur uz xh yi zu",
+    "one many other": "ca es fr ht it pt",
+    "one two other": "he iw se",
+    "one few other": "bs hr ro sr",
+    "zero one other": "lv",
+    "one few many other": "be cs lt pl ru sk uk",
+    "one two few other": "dsb gd hsb sl",
+    "one two few many other": "br ga mt",
+    "zero one two few many other": "ar cy",
+}
 
 
 class _Found(NamedTuple):
@@ -54,7 +69,7 @@ class AndroidStrings(Replacing):
     def __init__(self, data: bytes, name: str, languages: tuple[str | None, str | None] = (None, None)) -> None:
         content = xml_content(data, name)
         self._in_cdata: set[tuple[int, int]] = set()
-        needed = plural_categories(languages[1]) if languages[1] else None
+        needed = _plural_categories(languages[1]) if languages[1] else None
         found = list(self._found(content, parse(content, "resources"), needed))
         super().__init__(content, ((each.unit, each.place) for each in found))
         self._found_by_id = {unit.id: each for unit, each in zip(self.units, found, strict=True)}
@@ -132,7 +147,7 @@ def _forms(plurals: Element, needed: Sequence[str]) -> _Forms | None:
     """Forms of which the target language may need others; None for a list, and for repeated forms."""
     items = list(plurals.each("item"))
     there = {item.attributes.get("quantity", ""): item for item in items}
-    known = plurals.local == "plurals" and {"other"} <= there.keys() <= {*CATEGORIES}
+    known = plurals.local == "plurals" and {"other"} <= there.keys() <= {*_CATEGORIES}
     if not known or len(there) < len(items):
         return None
     unused = tuple(item for quantity, item in there.items() if quantity not in needed)
@@ -184,3 +199,12 @@ def _escaped(text: str) -> str:
     for character, code in (("\\", "\\\\"), ("'", "\\'"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t")):
         text = text.replace(character, code)
     return text
+
+
+def _plural_categories(tag: str) -> tuple[str, ...] | None:
+    """The plural categories of a language, in order; None for an unknown language."""
+    own = normalise(tag).partition("-")[0]
+    for categories, languages in _LANGUAGES.items():
+        if any(own == language or same_language(tag, language) for language in languages.split()):
+            return tuple(categories.split())
+    return None

@@ -12,7 +12,7 @@ from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_steps import StoreTuning, Tell, TuningResult
 from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_development
-from knnmt.fitting.tuning_config import TuningConfig, refuse_idle
+from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.progress import Bars, no_bars
 from knnmt.retrieval.open_store import require_for_fast
 from knnmt.translator.memories import warn_if_slow
@@ -48,7 +48,6 @@ def tune(
         the total
     """
     config = config or TuningConfig()
-    refuse_idle(exact and config.search, "--search judges the index, which --exact does not use")
     opened = store if isinstance(store, Datastore) else Datastore.open(Path(store))
     if not isinstance(dev, DevelopmentText):
         dev = read_development(opened, dev, pairs, all_dev, keep_known, tell)

@@ -23,7 +23,6 @@ from knnmt.fitting.development import Development, pass_over, searched
 from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.search_choice import SearchChoice, choose_search
-from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff, advise_on_keys, advise_on_search
 from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid, tune_positions
 from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.progress import Bars, no_bars
@@ -47,7 +46,7 @@ class TuningResult:
     compared: the main settings and the earlier ones; None if there were none, or if BLEU decided
     stays: the earlier settings are no worse, and stay
     losses: losses on the reported pairs in nats per token, by name: alone, before, and every profile
-    caches, dims, searches: on request, the cost of each τ, each number of dimensions and each setting of the search
+    caches: the cost of each τ
     """
 
     store: Path
@@ -58,8 +57,6 @@ class TuningResult:
     stays: bool
     losses: Mapping[str, float] = field(default_factory=dict)
     caches: Sequence[CacheTradeOff] = ()
-    dims: Sequence[DimensionTradeOff] = ()
-    searches: Sequence[SearchTradeOff] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.store}: {f'{self.default} is its default' if self.default else 'its default stays'}"]
@@ -168,13 +165,8 @@ class StoreTuning:
         fixed = tuned.fixed.fixed if config.method == "likelihood" else None
         # The loss by a cache is computed with the weights of knnmt's own combiner.
         caches, cached = ([], None) if self._way is not None or config.own_parts else self._cache(main)
-        opened, development, most_lost = self._memory.opened, self._development, config.cache_loss
-        dims = advise_on_keys(opened, development, main.k, most_lost, self._tell) if config.dims else []
-        searches: list[SearchTradeOff] = []
-        whole = main if main.way is None else self._other_search
-        if config.search and whole is not None:
-            searches = advise_on_search(opened, development, whole, most_lost, self._text.name, self._tell)
         if self._chose_segments:
+            whole = main if main.way is None else self._other_search
             others = (whole, None if main.segments else tuned.fading.fading)
             named = {self._main_name(each): each for each in (main, *others) if each is not None}
         else:
@@ -188,8 +180,6 @@ class StoreTuning:
             compared,
             stays,
             caches=caches,
-            dims=dims,
-            searches=searches,
         )
 
     @property

@@ -17,7 +17,8 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import fitting_tokens, force_text
 from knnmt.errors import InputError
-from knnmt.fitting.likelihood import Positions, model_probabilities
+from knnmt.fitting.likelihood import Positions
+from knnmt.index.progress import ignore
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.open_store import OpenStore
 
@@ -33,7 +34,7 @@ class Development:
     states: (rows, the store's dim) float32, in the form of queries
     tokens: (rows,), the text's own
     base: (rows,) float64, the model's own probabilities of these
-    neighbours: (rows, k), the results of the search
+    neighbours: (rows, k), the results of the search; a token is -1 if there is no neighbour
     log_counts: of how many entries each neighbour stands for
     sentences: (rows,), counted from 0; sources: their token ids
     """
@@ -56,12 +57,8 @@ class Development:
 
     def positions(self) -> Positions:
         """The positions, for computing likelihoods."""
-        return self.positions_with(self.neighbours, self.log_counts)
-
-    def positions_with(self, neighbours: Neighbours, log_counts: LogCounts) -> Positions:
-        """The same with the results of another search; tokens must be -1 if there is no neighbour."""
-        matches = neighbours.tokens == self.tokens[:, None]
-        return Positions(self.base, neighbours.distances_sq, matches, self.sentences, log_counts)
+        matches = self.neighbours.tokens == self.tokens[:, None]
+        return Positions(self.base, self.neighbours.distances_sq, matches, self.sentences, self.log_counts)
 
     def spread(self, rows: int) -> Development:
         """Whole sentences, evenly chosen, with at most `rows` positions; at least one sentence."""
@@ -100,14 +97,16 @@ def search_text(
     k: int = MAX_NEIGHBOURS,
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
     way: Way = None,
+    look: Callable[[Tensor, Tensor], object] = ignore,
 ) -> Development:
     """Force the pairs that fit the model through it, and find the k nearest entries of every position.
 
     way: the entries in which each sentence is searched
+    look: is called with the model's states and log-probabilities of some positions after the others
 
     `progress` is called with the numbers of pairs and positions done; each counts twice: forced, searched.
     """
-    passed = pass_over(engine, opened, pairs, progress)
+    passed = pass_over(engine, opened, pairs, progress, look)
 
     def done(rows: int) -> None:
         progress(len(pairs) + len(pairs) * rows // len(passed), len(passed) + rows)
@@ -120,16 +119,27 @@ def pass_over(
     opened: OpenStore,
     pairs: Sequence[SegmentPair],
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+    look: Callable[[Tensor, Tensor], object] = ignore,
 ) -> Development:
-    """Force the pairs that fit the model through it, without a search."""
+    """Force the pairs that fit the model through it, without a search. look: as in `search_text`"""
     if not opened.datastore.manifest.live_entries:
         raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     forced = force_text(engine, pairs, progress)
-    states = [opened.project(some.to(engine.device)).cpu() for some in torch.split(forced.representations, _ROWS)]
+    states: list[Tensor] = []
+    base: list[Tensor] = []
+    with torch.no_grad():
+        for some, tokens in zip(
+            torch.split(forced.representations, _ROWS), torch.split(forced.targets, _ROWS), strict=True
+        ):
+            here = some.to(engine.device)
+            scores = engine.log_probabilities(here.to(engine.dtype))
+            look(here, scores)
+            states.append(opened.project(here).cpu())
+            base.append(scores.cpu().gather(1, tokens[:, None])[:, 0])
     return Development(
         states=torch.cat(states),
         tokens=forced.targets,
-        base=model_probabilities(engine, forced.representations, forced.targets),
+        base=torch.cat(base).double().exp(),
         neighbours=Neighbours.none(len(forced.targets), 1, torch.device("cpu")),
         log_counts=(None, None),
         sentences=forced.sentences,

@@ -16,14 +16,11 @@ from torch.nn import functional
 from knnmt.config import RetrievalConfig, check
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
-from knnmt.engine.forced import force_text
-from knnmt.errors import InputError
+from knnmt.fitting.development import search_text
 from knnmt.fitting.likelihood import FadingGrid, Positions, losses
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate, check_features, gate_inputs
-from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
 
-_ROWS = 512
 _MIN_PROBABILITY = 1e-30
 _WEIGHTS = torch.arange(0, 1, 0.05, dtype=torch.float64)
 
@@ -160,39 +157,20 @@ def gate_text(
 
     `progress` is called with the numbers of pairs and positions done; each counts twice: forced, searched.
     """
-    if not opened.datastore.manifest.live_entries:
-        raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     check(
         config.fast is None,
         "a gate needs search of the whole store, and these settings are for Fast kNN-MT, whose T has another scale: "
         "name another profile ('estimated' always exists)",
     )
-    forced = force_text(engine, pairs, progress)
-    rows = len(forced.targets)
     inputs: list[Tensor] = []
-    base: list[Tensor] = []
-    found: list[Neighbours] = []
-    with torch.no_grad():
-        for start in range(0, rows, _ROWS):
-            some = slice(start, start + _ROWS)
-            states = forced.representations[some].to(engine.device)
-            scores = engine.log_probabilities(states.to(engine.dtype))
-            inputs.append(gate_inputs(features, states, scores).cpu())
-            base.append(scores.cpu().gather(1, forced.targets[some, None])[:, 0])
-            found.append(opened.search(opened.project(states), config.k))
-            done = min(start + _ROWS, rows)
-            progress(len(pairs) + len(pairs) * done // rows, rows + done)
-    ids = torch.cat([each.ids for each in found])
-    tokens = torch.cat([each.tokens for each in found]).masked_fill(ids < 0, -1).cpu()
-    positions = Positions(
-        torch.cat(base).double().exp(),
-        torch.cat([each.distances_sq for each in found]).cpu(),
-        tokens == forced.targets[:, None],
-        forced.sentences,
-        opened.log_counts(ids),
-    )
+
+    def look(states: Tensor, scores: Tensor) -> None:
+        inputs.append(gate_inputs(features, states, scores).cpu())
+
+    found = search_text(engine, opened, pairs, config.k, progress, look=look)
+    positions = found.positions()
     knn = positions.knn(config.temperature, config.use_counts)
-    return GateText(torch.cat(inputs), positions, knn, int(forced.sentences[-1]) + 1, forced.targets.cpu())
+    return GateText(torch.cat(inputs), positions, knn, found.pairs, found.tokens)
 
 
 def train_gate(

@@ -42,12 +42,10 @@ class Tuned:
     alone: loss of the model alone
     before: loss of the earlier settings, infinite if there were none
     tried: the best for each k
-    curves: for each k, (T, loss at its best fixed λ) of every temperature
     """
 
     alone: float
     tried: tuple[Tried, ...]
-    curves: dict[int, tuple[tuple[float, float], ...]]
     before: float = math.inf
 
     @property
@@ -134,7 +132,7 @@ def tune_positions(
     width = positions.distances_sq.shape[1]
     temperatures = squared_temperatures(positions)
     grid = FadingGrid(positions)
-    tried, curves = [], {}
+    tried = []
     for k in [k for k in sorted(ks) if k <= width] or [width]:
         near = positions.first(k)
         of_temperatures = near.best_fixed(temperatures, WEIGHTS)
@@ -144,14 +142,8 @@ def tune_positions(
         fixed = replace(usual, k=k, interpolation_weight=weight, temperature=temperature / unit)
         faded_most = replace(fixed, interpolation_weight=most, temperature=faded[1] / unit, fading=fading)
         tried.append(Tried(k, fixed, fixed_loss, faded_most, loss))
-        curves[k] = tuple((each / unit, loss) for loss, each, _ in of_temperatures)
         hear(tried[-1])
-    return Tuned(positions.loss(None), tuple(tried), curves, before_loss)
-
-
-def best_of_fixed(positions: Positions) -> tuple[float, float, float]:
-    """(loss, T, λ) of the best T and fixed λ with all neighbours of the positions."""
-    return min(positions.best_fixed(squared_temperatures(positions), WEIGHTS))
+    return Tuned(positions.loss(None), tuple(tried), before_loss)
 
 
 def paper_grid(temperature: float) -> list[RetrievalConfig]:

@@ -26,9 +26,8 @@ class TuningConfig:
     temperature: T for the method "bleu"; by default the best by likelihood
     confirm: let BLEU choose among the best by likelihood and confirm τ of the cache, and report BLEU
     sample: number of pairs to translate for each BLEU; by default 200
-    cache_loss: the cache, shorter keys or a faster search may lose at most this many nats per token
+    cache_loss: the cache may lose at most this many nats per token
     bleu_loss: a confirmed cache may lose at most this much BLEU; by default 0.1
-    dims, search: also report how short keys may be, and how faithful the search must be
     fast: tune Fast kNN-MT with this many candidates instead
     segments: tune retrieval by this many segments instead
     whole: tune search of the whole store; otherwise the text decides between that and segments
@@ -43,8 +42,6 @@ class TuningConfig:
     sample: int | None = None
     cache_loss: float = CACHE_LOSS
     bleu_loss: float | None = None
-    dims: bool = False
-    search: bool = False
     fast: FastConfig | None = None
     segments: int | None = None
     whole: bool = False
@@ -74,8 +71,8 @@ class TuningConfig:
         refuse_idle(self.bleu_loss is not None and not self.confirm, "--bleu-loss is for --confirm")
         own = "--fast" if self.fast is not None else "--segments"
         refuse_idle(
-            (self.fast is not None or self.segments is not None) and (by_bleu or self.dims or self.search),
-            f"{own} tunes k, T and λ by likelihood: leave --method bleu, --dims and --search out",
+            (self.fast is not None or self.segments is not None) and by_bleu,
+            f"{own} tunes k, T and λ by likelihood: leave --method bleu out",
         )
         ways = [
             name for name, given in (("fast", self.fast), ("segments", self.segments), ("whole", self.whole)) if given

@@ -6,24 +6,19 @@ remembered until the service stops.
 
 from __future__ import annotations
 
-import json
-import logging
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from knnmt.config import check
 from knnmt.datastore.correcting import Replacement
-from knnmt.datastore.publication import publish_file, storage_errors
-from knnmt.errors import KnnmtError
-from knnmt.records import as_record, parse_json
-from knnmt.regular_files import read_regular
+from knnmt.datastore.publication import storage_errors
+from knnmt.service.kept_records import read_kept, write_kept
 from knnmt.service.problems import Problem
 
-_log = logging.getLogger("knnmt.service")
 _CORRECTIONS = "corrections"
 _MOST = 1_000  # corrections of a domain
 _MOST_CHARACTERS = 4 << 20  # in all texts of a domain's corrections
@@ -71,7 +66,8 @@ class Corrections:
             with storage_errors(self._place):
                 self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             for file in self._place.glob("*.json"):
-                self._known[file.stem] = self._read(file)
+                if (kept := read_kept(file, _Kept, _MAX_FILE_BYTES)) is not None:
+                    self._known[file.stem] = list(kept.corrections)
 
     def learn(self, domain: str, by: str, replacements: Iterable[Replacement]) -> None:
         """Remember corrections that a domain has learned. The oldest are forgotten if there are too many."""
@@ -116,15 +112,7 @@ class Corrections:
             return
         file = self._place / f"{domain}.json"
         if corrections:
-            content = json.dumps(asdict(_Kept(tuple(corrections))), ensure_ascii=False).encode("utf-8", "surrogatepass")
-            publish_file(file, lambda out: out.write(content))
+            write_kept(file, _Kept(tuple(corrections)))
         else:
             with storage_errors(file):
                 file.unlink(missing_ok=True)
-
-    def _read(self, file: Path) -> list[LearnedCorrection]:
-        try:
-            return list(as_record(_Kept, parse_json(read_regular(file, _MAX_FILE_BYTES))).corrections)
-        except (OSError, ValueError, KnnmtError) as error:
-            _log.error("%s: these corrections cannot be read and are skipped: %s", file, error)
-            return []

@@ -5,26 +5,19 @@ DATA/exchanges.json keeps them, readable only by its owner, so a tool can go on 
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import secrets
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import IO, Literal
+from typing import Literal
 
-from knnmt.datastore.publication import publish_file
-from knnmt.errors import KnnmtError
-from knnmt.records import as_record, parse_json
-from knnmt.regular_files import read_regular
+from knnmt.service.kept_records import read_kept, write_kept
 from knnmt.service.problems import Problem
 
-_log = logging.getLogger("knnmt.service")
 _FILE = "exchanges.json"
 _MAX_FILE_BYTES = 16 << 20
 _MAX_KEPT = 1_000
@@ -65,7 +58,8 @@ class Exchanges:
         self._file = None if data is None else data.resolve() / _FILE
         self._lock = Lock()
         self._arriving: set[str] = set()
-        self._known: Mapping[str, Exchange] = {each.id: each for each in self._read().exchanges}
+        kept = None if self._file is None else read_kept(self._file, _Kept, _MAX_FILE_BYTES)
+        self._known: Mapping[str, Exchange] = {each.id: each for each in (kept or _Kept()).exchanges}
 
     def begin(self, operation: Operation, by: str, domain: str, file_name: str = "") -> Exchange:
         """Start a new one; the oldest are deleted."""
@@ -108,21 +102,6 @@ class Exchanges:
             others = [each for each in self._known.values() if each.created > long_ago and each.id != new.id]
             kept = (*others[-_MAX_KEPT + 1 :], new)
             if self._file is not None:
-                content = json.dumps({"exchanges": [asdict(each) for each in kept]}).encode()
-
-                def write(out: IO[bytes]) -> None:
-                    os.fchmod(out.fileno(), 0o600) if hasattr(os, "fchmod") else None
-                    out.write(content)
-
-                publish_file(self._file, write)
+                write_kept(self._file, _Kept(kept))
             self._known = {each.id: each for each in kept}
         return new
-
-    def _read(self) -> _Kept:
-        if self._file is None or not self._file.exists():
-            return _Kept()
-        try:
-            return as_record(_Kept, parse_json(read_regular(self._file, _MAX_FILE_BYTES)))
-        except (OSError, ValueError, KnnmtError) as error:
-            _log.error("%s: cannot be read; starting with an empty file: %s", self._file, error)
-            return _Kept()

@@ -6,11 +6,9 @@ a glossary can use it, and so can keys with the role admin for all domains.
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 import uuid
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -18,15 +16,13 @@ from knnmt.config import check
 from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.glossary_files import read_terms
 from knnmt.corpus.languages import normalise
-from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.datastore.publication import storage_errors
 from knnmt.engine.language_codes import same_language
 from knnmt.errors import KnnmtError
-from knnmt.records import as_record, parse_json
-from knnmt.regular_files import read_regular
 from knnmt.service.access import Caller
+from knnmt.service.kept_records import read_kept, write_kept
 from knnmt.service.problems import Problem, problem_of
 
-_log = logging.getLogger("knnmt.service")
 _GLOSSARIES = "glossaries"
 _MAX_GLOSSARIES = 1_000
 _MAX_TERMS = 20_000
@@ -97,7 +93,8 @@ class Glossaries:
             with storage_errors(self._place):
                 self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             for found in sorted(self._place.glob("*.json")):
-                self._read(found)
+                if (read := read_kept(found, KeptGlossary, _MAX_FILE_BYTES, found.stem)) is not None:
+                    self._known[read.id] = read
 
     @property
     def can_keep(self) -> bool:
@@ -131,10 +128,9 @@ class Glossaries:
 
     def put(self, glossary: KeptGlossary) -> KeptGlossary:
         """Replace the glossary with the same id."""
-        content = json.dumps(asdict(glossary), ensure_ascii=False).encode()
         with self._changing:
             if self._place is not None:
-                publish_file(self._place / _file_name(glossary.id), lambda out: out.write(content))
+                write_kept(self._place / _file_name(glossary.id), glossary)
             self._known[glossary.id] = glossary
         return glossary
 
@@ -146,15 +142,6 @@ class Glossaries:
                 with storage_errors(file):
                     file.unlink(missing_ok=True)
             self._known.pop(glossary.id, None)
-
-    def _read(self, file: Path) -> None:
-        try:
-            read = as_record(KeptGlossary, parse_json(read_regular(file, _MAX_FILE_BYTES)))
-            check(_file_name(read.id) == file.name, "it has the id of another glossary")
-        except (OSError, ValueError, KnnmtError) as error:
-            _log.error("%s: this glossary cannot be read and is skipped: %s", file, error)
-        else:
-            self._known[read.id] = read
 
 
 def read_dictionary(file: Path, name: str, languages: tuple[str, str], max_bytes: int) -> tuple[Dictionary, int]:

@@ -8,23 +8,18 @@ DATA/jobs/ID/
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from knnmt.config import check
-from knnmt.datastore.publication import publish_file, storage_errors
-from knnmt.errors import KnnmtError
-from knnmt.records import as_record, parse_json
-from knnmt.regular_files import read_regular
+from knnmt.datastore.publication import storage_errors
 from knnmt.service.config import require_name
+from knnmt.service.kept_records import read_kept, write_kept
 
-_log = logging.getLogger("knnmt.service")
 _RECORD = "job.json"
 _ID = re.compile(r"[0-9a-f]{16}")
 _MAX_RECORD_BYTES = 1 << 20
@@ -108,18 +103,12 @@ class JobRecords:
             if not (found / _RECORD).exists():  # it was being received
                 shutil.rmtree(found, ignore_errors=True)
                 continue
-            try:
-                job = as_record(Job, parse_json(read_regular(found / _RECORD, _MAX_RECORD_BYTES)))
-                check(job.id == found.name, "it has the id of another job")
-            except (OSError, ValueError, KnnmtError) as error:
-                _log.error("%s: this job cannot be read and is skipped: %s", found, error)
-                continue
-            yield job
+            if (job := read_kept(found / _RECORD, Job, _MAX_RECORD_BYTES, found.name)) is not None:
+                yield job
 
     def save(self, job: Job) -> None:
         """Write the record of a job, in one step."""
-        content = json.dumps(asdict(job), indent=1).encode()
-        publish_file(self.directory(job.id) / _RECORD, lambda out: out.write(content))
+        write_kept(self.directory(job.id) / _RECORD, job)
 
     def clear(self, job: Job) -> None:
         """Delete all files of a job except its record."""

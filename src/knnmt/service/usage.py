@@ -6,7 +6,6 @@ seconds are lost.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
@@ -15,10 +14,8 @@ from pathlib import Path
 from threading import Lock, Thread
 
 from knnmt.config import check
-from knnmt.datastore.publication import publish_file
 from knnmt.errors import KnnmtError
-from knnmt.records import as_record, parse_json
-from knnmt.regular_files import read_regular
+from knnmt.service.kept_records import read_kept, write_kept
 
 _log = logging.getLogger("knnmt.service")
 _FILE = "usage.json"
@@ -46,7 +43,8 @@ class Usage:
         self._seconds = seconds
         self._file = None if data is None else data.resolve() / _FILE
         self._lock, self._writing = Lock(), Lock()
-        self._characters = Counter(self._read().characters)
+        kept = None if self._file is None else read_kept(self._file, _Kept, _MAX_FILE_BYTES)
+        self._characters = Counter((kept or _Kept()).characters)
         self._written = time.monotonic()
 
     def count(self, name: str, characters: int) -> None:
@@ -69,17 +67,8 @@ class Usage:
             return
         with self._writing:
             with self._lock:
-                content = json.dumps({"characters": self._characters}).encode()
+                kept = _Kept(dict(self._characters))
             try:
-                publish_file(self._file, lambda out: out.write(content))
+                write_kept(self._file, kept)
             except KnnmtError as error:
                 _log.error("cannot write the numbers of translated characters: %s", error)
-
-    def _read(self) -> _Kept:
-        if self._file is None or not self._file.exists():
-            return _Kept()
-        try:
-            return as_record(_Kept, parse_json(read_regular(self._file, _MAX_FILE_BYTES)))
-        except (OSError, ValueError, KnnmtError) as error:
-            _log.error("%s: cannot be read; starting from zero: %s", self._file, error)
-            return _Kept()
