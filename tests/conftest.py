@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from knnmt.engine.transformer import TransformerEngine
     from knnmt.translator.translator import Translator
+    from support.opened_pages import Windows
     from support.services import StartService
 
 # No deadline: a busy machine is no failure. `make soak` runs the property tests by the thorough profile.
@@ -204,6 +205,25 @@ def tiny_translator(tiny_checkpoint: Path) -> Iterator[Translator]:
 
 
 @pytest.fixture(scope="session")
+def built_store(tmp_path_factory: pytest.TempPathFactory, tiny: TransformerEngine) -> Callable[[int], Path]:
+    """built_store(20) is a store of the small model with 20 pairs, made once: who changes it makes a copy."""
+    from knnmt.datastore.store import Datastore
+    from support.datastore_pairs import some_pairs
+
+    @cache
+    def built(pairs: int) -> Path:
+        return Datastore.build(tmp_path_factory.mktemp("built") / "own.store", some_pairs(pairs), tiny).path
+
+    return built
+
+
+@pytest.fixture(scope="session")
+def model(tiny_checkpoint: Path) -> list[str]:
+    """The option that names the small model."""
+    return ["--model", str(tiny_checkpoint)]
+
+
+@pytest.fixture(scope="session")
 def prepared_store(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Path:
     """A store of the small model, with 20 pairs and its estimated settings, as `knnmt index` leaves it."""
     from knnmt.datastore.store import Datastore
@@ -219,6 +239,31 @@ def prepared_store(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Tr
 def served_store(tmp_path: Path, prepared_store: Path) -> Path:
     """A copy of that store, which a test may change."""
     return Path(shutil.copytree(prepared_store, tmp_path / "s"))
+
+
+@pytest.fixture(scope="module")
+def stored_page(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Path:
+    """The store of the page's domains."""
+    from support.opened_pages import stored
+
+    return stored(tmp_path_factory.mktemp("page"), tiny_translator)
+
+
+@pytest.fixture(scope="module")
+def open_page(stored_page: Path, tiny_translator: Translator) -> Iterator[Windows]:
+    """open_page() opens the page in a window of a browser of its own."""
+    from support.opened_pages import Windows, browsing, site
+
+    with ExitStack() as stack:
+        address = stack.enter_context(site(stored_page, tiny_translator))
+        yield Windows(stack, stack.enter_context(browsing()), address)
+
+
+@pytest.fixture
+def nothing_strange(open_page: Windows) -> Iterator[None]:
+    """Fail if a page failed, or asked anybody else."""
+    yield
+    open_page.require_nothing_strange()
 
 
 @pytest.fixture

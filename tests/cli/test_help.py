@@ -20,7 +20,14 @@ def shown(verb: str) -> str:
 def test_settings_of_researchers_come_last() -> None:
     parts = re.split(r"^(\w.*):\n", shown("translate"), flags=re.MULTILINE)
     panels = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert list(panels) == ["Arguments", "Options", "With a memory", "Decoding and speed", "Retrieval, for research"]
+    assert list(panels) == [
+        "Arguments",
+        "Options",
+        "With a memory",
+        "Decoding and speed",
+        "Machine and cluster",
+        "Retrieval, for research",
+    ]
     for panel, option in (
         ("Options", "--datastore"),
         ("Options", "--glossary"),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from knnmt.cli.progress import progress_bars
 from knnmt.corpus.splitting import halves
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.store import Datastore
-from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.fitting import index_preparation
 from knnmt.fitting.calibration import Calibration
@@ -52,19 +52,9 @@ def refused(*arguments: str | Path) -> str:
     return str(error.value)
 
 
-@pytest.fixture(scope="module")
-def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Datastore.build(tmp_path_factory.mktemp("made") / "own.store", some_pairs(80), tiny).path
-
-
 @pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / "own.store")
-
-
-@pytest.fixture
-def model(tiny_checkpoint: Path) -> list[str]:
-    return ["--model", str(tiny_checkpoint)]
+def store(built_store: Callable[[int], Path], tmp_path: Path) -> Path:
+    return shutil.copytree(built_store(80), tmp_path / "own.store")
 
 
 def test_a_build_ends_with_an_index_and_settings(tmp_path: Path, model: list[str]) -> None:

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import shutil
-import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from knnmt.cli import app
 from knnmt.datastore.store import Datastore
-from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.gate import FILE, TrainedGate
-from support.datastore_pairs import some_pairs
+from support.commands import run
+from support.datastore_pairs import development_file
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
 
-@pytest.fixture(scope="module")
-def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Datastore.build(tmp_path_factory.mktemp("made") / "own.store", some_pairs(40), tiny).path
-
-
 @pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / "own.store")
+def store(built_store: Callable[[int], Path], tmp_path: Path) -> Path:
+    return shutil.copytree(built_store(40), tmp_path / "own.store")
 
 
 @pytest.fixture
 def dev(tmp_path: Path) -> Path:
-    path = tmp_path / "dev.tsv"
-    pairs = [*some_pairs(40, start=200), *some_pairs(3)]  # the last three stand in the store
-    path.write_text("".join(f"{each.source}\t{each.target}\n" for each in pairs), encoding="utf-8")
-    return path
-
-
-def run(*arguments: str | Path, expected: int = 0) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input="Satz 3\n")
-    assert done.exit_code == expected, done.output
-    return done.output
+    return development_file(tmp_path / "dev.tsv", 40)
 
 
 def weights_of(store: Path) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, wr
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.translator import Translator
 from support.commands import refused, succeeds
-from support.datastore_pairs import some_pairs
+from support.datastore_pairs import development_file, some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -45,27 +45,14 @@ def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
 
 
-@pytest.fixture(scope="module")
-def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Datastore.build(tmp_path_factory.mktemp("made") / "own.store", some_pairs(80), tiny).path
-
-
 @pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / "own.store")
-
-
-@pytest.fixture
-def model(tiny_checkpoint: Path) -> list[str]:
-    return ["--model", str(tiny_checkpoint)]
+def store(built_store: Callable[[int], Path], tmp_path: Path) -> Path:
+    return shutil.copytree(built_store(80), tmp_path / "own.store")
 
 
 @pytest.fixture
 def dev(tmp_path: Path) -> Path:
-    path = tmp_path / "dev.tsv"
-    pairs = [*some_pairs(24, start=200), *some_pairs(3)]  # the last three stand in the store
-    path.write_text("".join(f"{each.source}\t{each.target}\n" for each in pairs), encoding="utf-8")
-    return path
+    return development_file(tmp_path / "dev.tsv", 24)
 
 
 def test_inspect_shows_the_settings_in_use_before_those_that_are_only_estimated(store: Path, model: list[str]) -> None:

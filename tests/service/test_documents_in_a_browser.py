@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from knnmt.translator.translator import Translator
 from support.opened_pages import (
     HOSTILE,
     NEEDS_BROWSER,
     Windows,
-    browsing,
     choose,
     playwright,
     require_accessible,
-    site,
-    stored,
 )
 
 if TYPE_CHECKING:
@@ -28,20 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_BROWSER
 TEXTS = {"known": "Satz 3 ja ja ja", "near": f"etwas {HOSTILE}!", "number": "100"}
-
-
-@pytest.fixture(scope="module")
-def open_page(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Iterator[Windows]:
-    store = stored(tmp_path_factory.mktemp("page"), tiny_translator)
-    with ExitStack() as stack:
-        address = stack.enter_context(site(store, tiny_translator))
-        yield Windows(stack, stack.enter_context(browsing()), address)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_strange(open_page: Windows) -> Iterator[None]:
-    yield
-    open_page.require_nothing_strange()
 
 
 @pytest.fixture

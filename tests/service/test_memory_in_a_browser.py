@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from knnmt.translator.translator import Translator
 from support.opened_pages import (
     HOSTILE,
     NEEDS_BROWSER,
     Windows,
-    browsing,
     choose,
     playwright,
     require_accessible,
     sentence,
-    site,
-    stored,
     translate,
 )
 
@@ -28,20 +21,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = NEEDS_BROWSER
-
-
-@pytest.fixture(scope="module")
-def open_page(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Iterator[Windows]:
-    store: Path = stored(tmp_path_factory.mktemp("page"), tiny_translator)
-    with ExitStack() as stack:
-        address = stack.enter_context(site(store, tiny_translator))
-        yield Windows(stack, stack.enter_context(browsing()), address)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_strange(open_page: Windows) -> Iterator[None]:
-    yield
-    open_page.require_nothing_strange()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +16,11 @@ from support.opened_pages import (
     TEXT,
     Windows,
     all_there,
-    browsing,
     choose,
     playwright,
     require_accessible,
     sentence,
     served,
-    site,
-    stored,
     translate,
 )
 
@@ -33,24 +28,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
 pytestmark = NEEDS_BROWSER
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Path:
-    return stored(tmp_path_factory.mktemp("page"), tiny_translator)
-
-
-@pytest.fixture(scope="module")
-def open_page(store: Path, tiny_translator: Translator) -> Iterator[Windows]:
-    with ExitStack() as stack:
-        address = stack.enter_context(site(store, tiny_translator))
-        yield Windows(stack, stack.enter_context(browsing()), address)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_strange(open_page: Windows) -> Iterator[None]:
-    yield
-    open_page.require_nothing_strange()
 
 
 @pytest.fixture(scope="module")
@@ -232,10 +209,10 @@ def test_a_glossary_is_sent_used_and_deleted(page: Page) -> None:
 
 
 def test_a_service_with_keys_asks_for_one(
-    open_page: Windows, store: Path, tmp_path: Path, tiny_translator: Translator
+    open_page: Windows, stored_page: Path, tmp_path: Path, tiny_translator: Translator
 ) -> None:
     key = new_key(tmp_path / "keys.json", "reader", "translate")
-    with served(ServiceConfig(stores={"small": store}, keys=tmp_path / "keys.json"), tiny_translator) as address:
+    with served(ServiceConfig(stores={"small": stored_page}, keys=tmp_path / "keys.json"), tiny_translator) as address:
         page = open_page(address)
         field = page.get_by_label("API key")
         playwright.expect(field).to_be_focused()

@@ -60,3 +60,12 @@ def refused(*arguments: str | Path) -> str:
     with pytest.raises(KnnmtError) as error:
         CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     return str(error.value)
+
+
+def run(*arguments: str | Path, expected: int = 0) -> str:
+    """All that a command with this exit status printed. Its own errors are raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input="Satz 3\n")
+    assert done.exit_code == expected, done.output
+    return done.output

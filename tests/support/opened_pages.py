@@ -33,6 +33,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 NEEDS_BROWSER = [
     pytest.mark.skipif(BROWSER is None, reason="needs Chromium"),
     pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning"),
+    pytest.mark.usefixtures("nothing_strange"),
 ]
 TEXT = "Satz 3 ja ja ja\netwas. Noch etwas!"  # the memory holds the first
 PATIENCE = 60_000  # milliseconds, for a machine that is busy

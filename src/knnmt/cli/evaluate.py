@@ -13,7 +13,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.options import GpusPerWorker, Ray, StoresAsSystems, Workers, cluster_of
+from knnmt.cli.options import Device, Dtype, GpusPerWorker, Ray, StoresAsSystems, Threads, Workers, cluster_of
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.errors import CometError, KnnmtWarning, SettingError
@@ -82,15 +82,9 @@ def evaluate(
     split_sentences: Annotated[
         bool, typer.Option(help="Translate segments sentence by sentence, as knnmt translate does.")
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda if available]", show_default=False)
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto.", show_default=False)
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
-    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    threads: Threads = None,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -11,9 +11,27 @@ from knnmt.cli.panels import MACHINE
 from knnmt.config import check
 from knnmt.distributed.cluster import Cluster
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False, rich_help_panel=MACHINE)]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="cpu, cuda or cuda:N.  [default: cuda if available]", show_default=False, rich_help_panel=MACHINE
+    ),
+]
 
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False, rich_help_panel=MACHINE)]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto, the fastest on this machine.  [default: float32 "
+        "on a CPU, float16 on cuda]",
+        show_default=False,
+        rich_help_panel=MACHINE,
+    ),
+]
+
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False, rich_help_panel=MACHINE),
+]
 
 Ray = Annotated[
     str | None,
@@ -81,6 +99,16 @@ def cluster_of(
 
 ModelOfStore = Annotated[
     str | None, typer.Option("--model", "-m", help="The model that the store was built with, if it has moved.")
+]
+
+Development = Annotated[
+    Path,
+    typer.Option("--dev", help="Pairs like the text to translate, in any memory format. The store must not hold them."),
+]
+
+AllDev = Annotated[
+    bool,
+    typer.Option("--all-dev", help="Learn from all of DEV and report validation, if you have a separate test set."),
 ]
 
 KeepKnown = Annotated[bool, typer.Option("--keep-known", help="Also use pairs whose source the store holds.")]

@@ -38,18 +38,6 @@ def _bar(unit: str) -> Progress:
     return Progress(*columns, console=Console(file=unguarded(sys.stderr)), transient=True)
 
 
-def track(items: Iterable[Item], description: str, total: int | None, unit: str) -> Iterator[Item]:
-    """Pass `items` through, drawing a bar on standard error if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    with _bar(unit) as progress:
-        task = progress.add_task(description, total=total, speed="")
-        for item in items:
-            yield item
-            progress.advance(task)
-
-
 class Tally:
     """A count of what is done, with or without a bar. Call it with the number of newly finished items."""
 
@@ -77,6 +65,14 @@ def tally(description: str, total: int | None, unit: str, shown: bool = True) ->
     with _bar(unit) as progress:
         progress.add_task(description, total=total, speed="")
         yield Tally(progress)
+
+
+def track(items: Iterable[Item], description: str, total: int | None, unit: str) -> Iterator[Item]:
+    """Pass `items` through, drawing a bar on standard error if that is a terminal."""
+    with tally(description, total, unit) as finished:
+        for item in items:
+            yield item
+            finished(1)
 
 
 @contextmanager

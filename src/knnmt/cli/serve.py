@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from knnmt.cli.options import Device, Dtype, Threads
 from knnmt.cli.start import heavy_imports
 from knnmt.errors import KnnmtWarning, MissingDependencyError, SettingError
 
@@ -73,16 +74,9 @@ def serve(
     open_to_all: Annotated[
         bool, typer.Option("--open-to-all", help="Accept requests from other machines without keys.")
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda if available]", show_default=False)
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="As in `knnmt translate`.  [default: float32 on a CPU, float16 on cuda]", show_default=False),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
-    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    threads: Threads = None,
     store_memory: Annotated[
         int | None,
         typer.Option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
+from knnmt.cli.options import AllDev, Development, Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.splitting import divide
@@ -29,12 +28,7 @@ _NAMES = {"alone": "the model alone", "fading": "fading λ", "trained": "the com
 
 def train_combiner(
     store: StoreArgument,
-    development: Annotated[
-        Path,
-        typer.Option(
-            "--dev", help="Pairs like the text to translate, in any memory format. The store must not hold them."
-        ),
-    ],
+    development: Development,
     method: Annotated[
         str,
         typer.Option(
@@ -64,10 +58,7 @@ def train_combiner(
     pairs: Annotated[
         int, typer.Option(min=1, help="Learn from at most this many pairs of DEV, and report at most this many.")
     ] = 1000,
-    all_dev: Annotated[
-        bool,
-        typer.Option("--all-dev", help="Learn from all of DEV and report validation, if you have a separate test set."),
-    ] = False,
+    all_dev: AllDev = False,
     keep_known: KeepKnown = False,
     save: Annotated[bool, typer.Option(help="Save the combiner in place of an earlier one of its method.")] = True,
     exact: Exact = False,

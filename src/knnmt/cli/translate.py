@@ -18,6 +18,7 @@ from knnmt.cli.languages import (
     model_of_lines,
 )
 from knnmt.cli.lines import check_input, translate_lines
+from knnmt.cli.options import Device, Dtype, Threads
 from knnmt.cli.output import Columns
 from knnmt.cli.panels import DECODING, MEMORY, RESEARCH
 from knnmt.cli.retrieval_options import options_of, takes_retrieval_settings
@@ -189,27 +190,9 @@ def translate(
             rich_help_panel=DECODING,
         ),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="cpu, cuda or cuda:N.  [default: cuda if available]",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto, the fastest on this machine.  [default: "
-            "float32 on a CPU, float16 on cuda]",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False, rich_help_panel=DECODING),
-    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    threads: Threads = None,
     *,
     settings: RetrievalSettings,
     exact: Annotated[
