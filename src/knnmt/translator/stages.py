@@ -231,23 +231,22 @@ class Stages:
         if not guarded:
             return found
 
-        def search(
-            jobs: Sequence[Job], required: Sequence[Requirements] | None, again: bool = False
-        ) -> list[list[Part]]:
+        wider = replace(call, decoding=_wider(call.decoding))
+
+        def search(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
             sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
-            asked = replace(call, decoding=_wider(call.decoding)) if again else call
             if required is None:
-                found = next(self._search([(sources, ways)], asked))
+                found = next(self._search([(sources, ways)], wider))
             else:
                 batch = _retrieval_of(ways, sources, call.statistics, call.evidence or call.steps)
-                hypotheses = constrained_search(self.engine, sources, required, asked.decoding, batch)
+                hypotheses = constrained_search(self.engine, sources, required, wider.decoding, batch)
                 found = _bare(hypotheses) if batch is None else self._parts(batch, hypotheses, call)
-            return [[_with_places(each) for each in parts] for parts in found] if again and call.evidence else found
+            return [[_with_places(each) for each in parts] for parts in found] if call.evidence else found
 
         with timing.stage("guard"):
             kept = self._guard.kept([jobs[number] for number in guarded], [found[number] for number in guarded], search)
         for number, parts in zip(guarded, kept, strict=True):
-            found[number] = parts
+            found[number] = parts[: call.decoding.n_best]
         return found
 
     def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: Call) -> bool:
@@ -332,7 +331,7 @@ def _with_places(part: Part) -> Part:
 
 
 def _wider(decoding: DecodingConfig) -> DecodingConfig:
-    """The search for a second try."""
+    """The search for texts whose first translation looks wrong."""
     beam = max(decoding.beam, _MIN_BEAM_AGAIN)
     return replace(decoding, beam=beam, n_best=beam)
 
