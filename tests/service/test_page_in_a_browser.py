@@ -377,3 +377,31 @@ def test_the_text_or_a_choice_decides_between_two_models(open_page: Windows) -> 
         all_there(page)
         playwright.expect(words).to_have_attribute("lang", "de")
         playwright.expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_the_model_alone_is_asked_in_the_languages_of_the_domain(open_page: Windows) -> None:
+    """Trap: a request with a glossary needs both languages, and the model alone has no memory that states them."""
+    page = open_page()
+    languages = {"source_language": "de", "target_language": "en"}
+    facts = {"memory": True, "segments": 1, "entries": 1, "generation": 1, "deletable": False}
+    base = {"name": "base", "default": False, "memory": False, **languages}
+    domains = [
+        {**base, "directions": [{"source": "de", "target": "en"}]},
+        {"name": "german", "default": True, **languages, **facts},
+    ]
+    page.route("**/v1/domains", lambda route: route.fulfill(json={"domains": domains}))
+    asked: dict[str, Any] = {}
+
+    def answer(route: Route) -> None:
+        body = route.request.post_data_json or {}
+        asked[body["domain"]] = {name: body[name] for name in languages if name in body}
+        route.fulfill(body="")
+
+    page.route("**/v1/translate", answer)
+    page.reload()
+    playwright.expect(page.get_by_label("Domain", exact=True)).to_have_value("german")
+    page.get_by_label("Text to translate").fill("OK")
+    page.keyboard.press("Control+Enter")
+    playwright.expect(page.get_by_role("alert")).to_be_visible()
+    assert asked == {"german": {}, "base": languages}
+    page.close()

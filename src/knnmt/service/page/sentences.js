@@ -80,8 +80,8 @@ export class Sentences {
       if (done < rows.length) this._speak(told("translating", { done: count(done), count: count(rows.length) }));
       else this._speak(rows.length === 1 ? told("translated_one") : told("translated", { count: count(rows.length) }));
     };
-    const languages = domain.directions ? { source_language: domain.source_language, target_language: domain.target_language } : {};
-    const asked = { ...languages, ...glossary, evidence: domain.memory, match: domain.memory };
+    const languages = { source_language: domain.source_language, target_language: domain.target_language };
+    const asked = { ...(domain.directions ? languages : {}), ...glossary, evidence: domain.memory, match: domain.memory };
     const work = [
       this._stream(rows, { ...asked, domain: domain.name }, signal, (row, made) => {
         if (made.so_far !== undefined) return row.grow(made.so_far);
