@@ -182,8 +182,8 @@ def test_terms_are_there_or_told(translator: Translator) -> None:
     assert "coach" in third.text.lower()
     assert [each.kind for each in third.warnings] == [TermWarning]
     assert "tram" in third.warnings[0].message
-    impossible = Glossary([Term("Zug", "☃" * 30)])
-    told = translator.translate("Der Zug fährt.", glossary=impossible, max_tokens=20)
+    impossible = Glossary([Term("Zug", "a\nb")])  # the vocabulary has no line end
+    told = translator.translate("Der Zug fährt.", glossary=impossible)
     assert [each.kind for each in told.warnings] == [TermWarning]
 
 
