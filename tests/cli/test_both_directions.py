@@ -70,6 +70,10 @@ def test_memories_choose_the_model_of_a_store_and_of_an_evaluation(tmp_path: Pat
     made = knnmt("build", memory, "-o", store)
     assert lines(made.stdout)[0] == "model      en-de, from en to de: the sources look English"
     assert lines(knnmt("translate", "-d", store, "-t", "Cancel").stdout) == ["Abbruch"]
+    (other := tmp_path / "en.po").write_text('msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Ja"\nmsgstr ""\n')
+    said = knnmt("translate", "-d", store, other).stderr.decode()
+    assert f"but the store {store} translates en to de." in said
+    assert "use a store of these languages, or leave --datastore out" in said
     report = knnmt("evaluate", "--pairs", memory, "--base")
     assert b"en-de" in report.stdout
     with_store = knnmt("evaluate", "--pairs", memory, "-d", store)

@@ -169,17 +169,22 @@ def test_the_direction_is_the_file_s_and_the_model_s() -> None:
         entries = "".join(f'msgid "{text}"\nmsgstr ""\n\n' for text in texts)
         return PoDocument(f'msgid ""\nmsgstr "Language: {language}\\n"\n\n{entries}'.encode(), "x.po")
 
-    assert direction_of(catalog("en_GB"), "x.po", model, "de-en") == "x.po: de to en, as it states (to en_GB)"
-    assert "the document states no languages" in direction_of(catalog(""), "x.po", model, "de-en")
+    assert direction_of(catalog("en_GB"), "x.po", model, "the model de-en") == "x.po: de to en, as it states (to en_GB)"
+    assert "the document states no languages" in direction_of(catalog(""), "x.po", model, "the model de-en")
     with pytest.raises(
         SettingError, match=r"goes from en to de, but the model de-en translates de to en. To .*, use --model en-de"
     ):
-        direction_of(catalog("de"), "x.po", model, "de-en")
+        direction_of(catalog("de"), "x.po", model, "the model de-en")
     with pytest.raises(SettingError, match="goes from another language to fr"):
-        direction_of(catalog("fr"), "x.po", model, "de-en")
+        direction_of(catalog("fr"), "x.po", model, "the model de-en")
     english = [f"The file {number} is not in the folder that you have chosen" for number in range(20)]
     with pytest.raises(SettingError, match=r"look English.*use --model en-de --ignore-stated-languages"):
-        direction_of(catalog("en", english), "x.po", model, "de-en")
+        direction_of(catalog("en", english), "x.po", model, "the model de-en")
+    for texts in ((), english):
+        with pytest.raises(
+            SettingError, match=r"but the store x\.store translates de to en\. To translate en to de, use y"
+        ):
+            direction_of(catalog("en" if texts else "de", texts), "x.po", model, "the store x.store", "use y")
 
 
 @pytest.mark.parametrize(

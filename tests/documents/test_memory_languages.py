@@ -190,6 +190,7 @@ OTHER_LANGUAGES = {  # each with words or letters that German and English also h
     "sv": "Filen har inte sparats och kan inte öppnas",
     "ru": "Файл ok.txt удалён",
     "zh": "文件已删除",
+    "ja": "ファイルを保存",
 }
 
 

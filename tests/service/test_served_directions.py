@@ -108,6 +108,12 @@ def test_documents_choose(both: TestClient) -> None:
         while both.get(sent.headers["location"]).json()["state"] not in ("done", "failed"):
             time.sleep(0.02)
         assert part in both.get(f"{sent.headers['location']}/content").content
+    asked = {"name": "a.po", "domain": "german"}
+    sent = both.post("/v1/documents", params=asked, content=catalog.format("de", "Save the file.").encode())
+    while (known := both.get(sent.headers["location"]).json())["state"] not in ("done", "failed"):
+        time.sleep(0.02)
+    assert "the domain 'german' translates de to en" in known["message"]
+    assert "name a domain of these languages" in known["message"]
 
 
 def test_new_domains_choose(both: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

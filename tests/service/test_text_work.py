@@ -9,12 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from operator import attrgetter
 from pathlib import Path
 from threading import Event, current_thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 from test_process import ask, when_it_listens
 from test_served_documents import done
 from test_slow_clients import serving
@@ -22,14 +24,44 @@ from test_slow_clients import serving
 from knnmt.service.access import new_key
 from knnmt.service.asking import while_connected
 from knnmt.service.config import Limits, ServiceConfig
+from knnmt.service.dialects.speaking import Parameters
 from knnmt.service.fair_threads import FairThreads
 from knnmt.service.problems import Problem
+from knnmt.service.request_shapes import Asked
 from knnmt.service.service import all_awaited
 from knnmt.translator.translator import Translator
 from support.services import StartService
 
 LONG = "Satz " * 400
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+
+
+def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
+    """A schema of pydantic and all schemas in it."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("type"), str):
+            yield schema
+        schema = list(schema.values())
+    for each in schema if isinstance(schema, list | tuple) else ():
+        yield from schemas_in(each)
+
+
+def bodies(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The shapes of bodies that requests may have."""
+    for each in base.__subclasses__():
+        yield each
+        yield from bodies(each)
+
+
+@pytest.mark.parametrize("shape", dict.fromkeys([*bodies(Asked), *bodies(Parameters)]), ids=attrgetter("__name__"))
+def test_a_body_of_many_faults_has_few_errors(shape: type[BaseModel]) -> None:
+    for each in schemas_in(shape.__pydantic_core_schema__):
+        if each["type"] == "list":
+            assert each.get("fail_fast") or each["max_length"] <= 1_000
+    content = {f"field{number}": [[]] * 10 for number in range(101)}
+    with pytest.raises(ValidationError) as raised:
+        shape.model_validate(content | dict.fromkeys(shape.model_fields, [[]] * 1_000))
+    assert raised.value.error_count() <= 100
 
 
 @pytest.fixture

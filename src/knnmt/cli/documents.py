@@ -114,6 +114,13 @@ class Jobs:
         return self.directory / translated_path(relative, languages.source, languages.target)
 
 
+def _what_translates(translator: Translator, datastore: Path | None) -> tuple[str, str]:
+    """What has a direction of its own, and what to use for other languages."""
+    if datastore is None:
+        return f"the model {Path(translator.engine.name).name}", ""
+    return f"the store {datastore}", "use a store of these languages, or leave --datastore out"
+
+
 def _below(files: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     for file in files:
         if not file.is_dir():
@@ -130,6 +137,7 @@ def translate_documents(
     between: LanguageTags,
     asked: LanguageTags,
     chooses_model: bool,
+    datastore: Path | None,
     load: Callable[[str | None, LanguageTags], Translator],
     decoding: Mapping[str, Any],
     batching: Mapping[str, Any],
@@ -145,6 +153,7 @@ def translate_documents(
     between: the languages to take from documents that hold any number of them
     asked: the languages that the command line names, which take precedence over what documents state
     chooses_model: whether each document is translated by the shipped model for its languages
+    datastore: the store that translates, for errors
     load: loads a translator, for the chosen model if there is one
     glossary: a file of terms
     ignore_stated: ignore the languages that documents state
@@ -168,9 +177,8 @@ def translate_documents(
         for path, place, document in opened:
             with _going_on(jobs):
                 translator = translator_for(str(path), document)
-                model = Path(translator.engine.name).name
                 languages = _languages(translator)
-                line = direction_of(document, str(path), languages, model)
+                line = direction_of(document, str(path), languages, *_what_translates(translator, datastore))
                 if choice := choices.get(str(path)):
                     line = f"{path}: {choice}"
                 final = jobs.renamed(place, document, languages)

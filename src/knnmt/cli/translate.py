@@ -336,6 +336,7 @@ def translate(
             languages_if_known(model, source_language, target_language, datastore),
             (source_language, target_language),
             model is None and datastore is None,
+            datastore,
             lambda chosen, languages: load_translator(
                 chosen or model, languages, device, dtype, threads, datastore, exact, settings
             ),

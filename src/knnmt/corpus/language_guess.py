@@ -93,6 +93,7 @@ for _name, (_, _words) in _LANGUAGES.items():
     for _word in _words.split():
         _LANGUAGES_OF[_word].append(_name)
 _LETTERS = {script: re.compile(f"[{letters}]") for script, (_, letters) in _SCRIPTS.items()}
+_KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
 _WORD = re.compile(r"[^\W\d_]+")
 # What tells the two languages of the shipped models apart: groups of three letters, with _ for the ends of a word, and
 # common words without such groups.
@@ -189,8 +190,7 @@ def guess_of(text: str) -> tuple[str, float] | None:
     letters = {script: len(found.findall(text)) for script, found in _LETTERS.items()}
     script = max(letters, key=letters.__getitem__)
     if script != "Latin":
-        codes, _ = _SCRIPTS[script]
-        return (codes.partition(" ")[0], letters[script] / sum(letters.values())) if letters[script] else None
+        return (_tag_of_script(script, text), letters[script] / sum(letters.values())) if letters[script] else None
     hits = Counter(language for word in _WORD.findall(text.lower()) for language in _LANGUAGES_OF.get(word, ()))
     ranked = [*hits.most_common(2), ("", 0), ("", 0)]
     if ranked[0][1] == ranked[1][1]:
@@ -205,17 +205,21 @@ def recognise(text: str) -> str | None:
     German and English are recognised in a few words; other languages by their small words or their script.
     """
     text = text[:_MAX_CHARACTERS].lower()
-    codes = ""
     script = max(_LETTERS, key=lambda each: len(_LETTERS[each].findall(text)))
     if script != "Latin":
-        codes, _ = _SCRIPTS[script]
-    else:
-        hits = Counter(language for word in set(_WORD.findall(text)) for language in _LANGUAGES_OF.get(word, ()))
-        own = max(hits.pop("German", 0), hits.pop("English", 0))
-        for language, others in hits.most_common(1):
-            if others >= own + _MIN_HITS:
-                codes, _ = _LANGUAGES[language]
-    return codes.partition(" ")[0] or _german_or_english(text)
+        return _tag_of_script(script, text)
+    hits = Counter(language for word in set(_WORD.findall(text)) for language in _LANGUAGES_OF.get(word, ()))
+    own = max(hits.pop("German", 0), hits.pop("English", 0))
+    for language, others in hits.most_common(1):
+        if others >= own + _MIN_HITS:
+            return _LANGUAGES[language][0].partition(" ")[0]
+    return _german_or_english(text)
+
+
+def _tag_of_script(script: str, text: str) -> str:
+    """The tag of the language with most speakers that uses a script; Japanese if a text has kana."""
+    codes = _SCRIPTS[script][0].split()
+    return "ja" if "ja" in codes and _KANA.search(text) else codes[0]
 
 
 def _german_or_english(text: str) -> str | None:

@@ -73,8 +73,12 @@ def told_languages(name: str, wanted: Tags, model: Languages, default: Tags) -> 
     return told
 
 
-def direction_of(document: Document, name: str, model: Languages, model_name: str) -> str:
-    """A line about the languages of a translation; an error if the model has another direction."""
+def direction_of(document: Document, name: str, model: Languages, subject: str, instead: str = "") -> str:
+    """A line about the languages of a translation; an error if what translates has another direction.
+
+    subject: what translates, such as "the store x.store"
+    instead: what to use for other languages; without it, another model
+    """
     source, target = document.languages
     stated = _stated(source, target)
     if document.ignores_languages:
@@ -83,14 +87,12 @@ def direction_of(document: Document, name: str, model: Languages, model_name: st
         if source is None and target is not None and not _differ(target, model.source):
             source = model.target
         otherwise = f"{name}: states that it goes from {source or 'another language'} to {target or 'another language'}"
-        raise SettingError(
-            f"{otherwise}, but the model {model_name} translates {model}. {_advice(model, source, target)}"
-        )
+        raise SettingError(f"{otherwise}, but {subject} translates {model}. {_advice(model, source, target, instead)}")
     looks = _guess(document).other_than(model.source) if model.source else None
     if looks and model.target and looks == looks_of(model.target):
         raise SettingError(
-            f"{name}: its texts to translate look {looks}, but the model {model_name} translates {model}. "
-            f"{_advice(model, model.target, model.source, ' --ignore-stated-languages')}"
+            f"{name}: its texts to translate look {looks}, but {subject} translates {model}. "
+            f"{_advice(model, model.target, model.source, instead, ' --ignore-stated-languages')}"
         )
     states = f"as it states ({stated})" if stated else "as the model does; the document states no languages"
     return f"{name}: {model}, {states}" + (f". Its texts look {looks}" if looks else "")
@@ -108,18 +110,16 @@ def _differ(stated: str | None, own: str | None) -> bool:
     return stated is not None and own is not None and same_language(stated, own) is False
 
 
-def _advice(model: Languages, source: str | None, target: str | None, more: str = "") -> str:
+def _advice(model: Languages, source: str | None, target: str | None, instead: str, more: str = "") -> str:
     """What to type for other languages than the model's. more: what a shipped model needs as well"""
     way = f"To translate {source or 'another language'} to {target or 'another language'}"
-    if model.codes:
+    if model.codes and not instead:
         return f"{way}, give --source-lang and --target-lang"
-    name = shipped_model(source, target)
-    another = (
-        f"use --model {name}{more}"
-        if name
-        else "name another model with --model; `knnmt models` lists the installed ones"
-    )
-    return f"{way}, {another}. If the document is wrong, add --ignore-stated-languages"
+    if name := shipped_model(source, target):
+        instead = instead or f"use --model {name}{more}"
+    instead = instead or "name another model with --model; `knnmt models` lists the installed ones"
+    ignoring = "--ignore-stated-languages (ignore_stated_languages=true in a request)"
+    return f"{way}, {instead}. If the document is wrong, add {ignoring}"
 
 
 def _stated(source: str | None, target: str | None) -> str:

@@ -257,7 +257,7 @@ class Documents:
             work = sent.work = replace(work, languages=languages, told=languages)
         engine = self._translator.between(work.told).engine
         known = Languages(*work.languages, engine.languages.codes)
-        direction_of(document, sent.name, known, Path(engine.name).name)
+        direction_of(document, sent.name, known, f"the domain {work.domain.name!r}", "name a domain of these languages")
         sent.download_name = download_name(sent.name, *work.languages, document.bilingual)
         units = to_translate(document)
         sent.characters = sum(len(plain(unit.source)) for unit in units)

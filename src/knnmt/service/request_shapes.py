@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, create_model, model_validator
 
 from knnmt.config import ExactMatches
 from knnmt.protection.placeholder_syntax import MAX_PATTERNS
@@ -18,12 +18,23 @@ from knnmt.translator.piecework import TextSettings
 
 _SENTENCE = "Die Datei wurde gelöscht."
 _TRANSLATED = "The file has been deleted."
+_MOST_FIELDS = 100  # of an object, so that a body with millions of unknown fields has not millions of errors
 
 
 class Asked(BaseModel):
-    """A body of a request. Unknown fields are errors, and nothing is converted."""
+    """A body of a request. Unknown fields are errors, and nothing is converted.
+
+    Lists without a largest length have `FailFast`: an error for each of a million items would take seconds.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, content: object) -> object:
+        if isinstance(content, dict) and len(content) > _MOST_FIELDS:
+            raise ValueError(f"expected at most {_MOST_FIELDS} fields, found {len(content):,}")
+        return content
 
 
 _OTHERWISE: dict[str, Any] = {
@@ -84,7 +95,9 @@ DomainName = Annotated[
 class OfTexts(Asked):
     """Fields of all requests with texts."""
 
-    texts: list[str] = Field(min_length=1, description="Each is translated separately.", examples=[[_SENTENCE]])
+    texts: Annotated[list[str], FailFast()] = Field(
+        min_length=1, description="Each is translated separately.", examples=[[_SENTENCE]]
+    )
     domain: DomainName
     timeout_seconds: float | None = Field(
         default=None,
@@ -97,7 +110,7 @@ class OfTexts(Asked):
 class Decoded(OfTexts):
     """Fields of requests whose texts are decoded. The defaults are those of `knnmt translate`."""
 
-    contexts: list[str] | None = Field(
+    contexts: Annotated[list[str] | None, FailFast()] = Field(
         default=None, description="The context of each text, for exact matches; one for each text."
     )
     source_language: str | None = Field(
@@ -195,7 +208,7 @@ class SegmentAsked(Asked):
 class SegmentsAsked(Asked):
     """Pairs to store."""
 
-    segments: list[SegmentAsked] = Field(min_length=1)
+    segments: Annotated[list[SegmentAsked], FailFast()] = Field(min_length=1)
 
 
 class DomainAsked(SegmentsAsked):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
@@ -66,10 +66,16 @@ class LanguagesAsked(KeyAsked):
         return _stated(self.source)
 
 
+class _InUnion(FailFast):
+    """pydantic's `FailFast`, which a union can hold because it has a hash."""
+
+    __hash__ = object.__hash__
+
+
 class TranslateAsked(LanguagesAsked):
     """A text or several."""
 
-    q: str | list[str] = Field(examples=["Die Datei wurde gelöscht."])
+    q: str | Annotated[list[str], _InUnion()] = Field(examples=["Die Datei wurde gelöscht."])
     format: Literal["text", "html"] = "text"
     alternatives: int = Field(default=0, ge=0, description="Other translations of each text.")
 

@@ -14,7 +14,7 @@ from fastapi import Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -60,9 +60,9 @@ def _named(value: object) -> object:
 
 InPath = Annotated[str, Path(max_length=200)]
 """An id, name or tag in the path."""
-Texts = Annotated[list[str], BeforeValidator(_listed)]
+Texts = Annotated[list[str], FailFast(), BeforeValidator(_listed)]
 """One or several; a form repeats the field."""
-Names = Annotated[list[str], BeforeValidator(_named)]
+Names = Annotated[list[str], FailFast(), BeforeValidator(_named)]
 """Names, as a list or separated by commas."""
 
 
