@@ -96,6 +96,16 @@ def test_the_units_of_a_document_come_in_the_order_of_review(client: TestClient)
     assert client.get(place).status_code == 404
 
 
+def test_half_a_surrogate_pair_stays_as_it_is_and_is_said(client: TestClient) -> None:
+    content = b'{"a": "Satz \\ud800", "\\udfff": "Satz 3"}'
+    sent = client.post("/v1/documents", params={"name": "a.json", "source_language": "de"}, content=content)
+    assert done(client, sent)["state"] == "done"
+    units = {each["unit"]: each for each in client.get(f"{sent.headers['location']}/units").json()["units"]}
+    assert units["a"]["source"] == "Satz \\ud800"
+    assert "half of a surrogate pair" in units["a"]["error"]
+    assert "\\udfff" in units
+
+
 def test_the_domain_and_the_glossary_of_a_request_count(client: TestClient) -> None:
     text = "Satz 3 ja ja ja"
     alone = client.post("/v1/translate", json={"texts": [text], "domain": "base"}).json()["translations"][0]["text"]

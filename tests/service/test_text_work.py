@@ -58,7 +58,7 @@ def test_a_body_of_many_faults_has_few_errors(shape: type[BaseModel]) -> None:
     for each in schemas_in(shape.__pydantic_core_schema__):
         if each["type"] == "list":
             assert each.get("fail_fast") or each["max_length"] <= 1_000
-    content = {f"field{number}": [[]] * 10 for number in range(101)}
+    content: dict[str, Any] = {f"field{number}": [[]] * 10 for number in range(101)}
     with pytest.raises(ValidationError) as raised:
         shape.model_validate(content | dict.fromkeys(shape.model_fields, [[]] * 1_000))
     assert raised.value.error_count() <= 100

@@ -136,7 +136,13 @@ class Replacing(TextDocument):
 
 def short_id(name: str) -> str:
     """A unit's id, or the part of it that many units share, without its middle if it is very long."""
+    name = without_halves(name)
     return name if len(name) <= 2 * _ID_CHARACTERS else f"{name[:_ID_CHARACTERS]}…{name[-_ID_CHARACTERS:]}"
+
+
+def without_halves(text: str) -> str:
+    """A text with halves of surrogate pairs written out, which JSON and YAML can have, but UTF-8 cannot."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _distinct(units: Iterable[Unit]) -> Iterable[Unit]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from knnmt.documents.document import State, Unit
+from knnmt.documents.document import State, Unit, without_halves
 from knnmt.documents.provenance import UNKNOWN, Provenance
 from knnmt.protection.marked import Marked, read
 
@@ -67,13 +67,13 @@ def review_rows(units: Iterable[Unit], drafts: Mapping[str, Draft], failures: Ma
 
 
 def _row(unit: Unit, draft: Draft | None, failure: str | None) -> ReviewRow | None:
-    source = read(unit.source)
+    source = without_halves(read(unit.source))
     if failure is not None:
         return ReviewRow(unit.id, "failed", source, "", error=failure)
     if draft is not None:
         return ReviewRow(unit.id, "new", source, read(draft.target), draft.provenance)
     state = _STATES.get(unit.state)
-    return None if state is None else ReviewRow(unit.id, state, source, read(unit.target or ()))
+    return None if state is None else ReviewRow(unit.id, state, source, without_halves(read(unit.target or ())))
 
 
 def _order(row: ReviewRow) -> tuple[float, ...]:
