@@ -105,6 +105,15 @@ def test_what_manuals_and_real_files_have_is_found(place: str, example: str) -> 
         assert exact(text, place) == [example], text
 
 
+def test_drawings_of_subtitles_are_no_text() -> None:
+    drawing, end = r"{\an5\p1\pos(316,312)}m 0 0 b 33 -3 48 -7.5 61 -19 l 4 2", r"{\p0}"
+    assert exact(f"{drawing}{end}Die Burg") == [drawing, end]
+    assert exact(drawing) == [drawing]
+    for code in (r"{\p1}", r"{\fsp2}", r"{\pos(1,2)}", r"{\p0}"):
+        assert exact(f"{code}mein Bild") == [code]
+    assert exact(r"{\fsp2}m 1") == [r"{\fsp2}"]
+
+
 @pytest.mark.parametrize("text", LANGUAGE)
 def test_language_is_no_placeholder(text: str) -> None:
     assert exact(text) == []

@@ -103,7 +103,8 @@ KINDS = (
     PlaceholderKind(
         "override code of SSA and ASS",
         ANYWHERE,
-        r"\{\\[^{}\n]*+\}",
+        # A drawing follows \p1: "m 0 0 l 100 0 100 100".
+        r"\{(?=[^{}\n]*\\p[1-9])\\[^{}\n]*+\}[-mnlbspc\d. ]*+(?![^\W\d_])|\{\\[^{}\n]*+\}",
         r"\{",
         "https://aegisub.org/docs/latest/ass_tags/",
         r"{\an8} {\i1} {\pos(320,40)} {\c&HFF0000&\b1}",
