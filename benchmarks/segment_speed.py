@@ -1,13 +1,15 @@
 """The speed of retrieval by segment on a CPU: decoding beside the model alone, and the choice of segments alone.
 
     python benchmarks/segment_speed.py decoding [--pairs 15000] [--entries 0 1300000 20000000] [--segments 64 128]
-        [--batches 1 8 16] [--rounds 5] [--sentences 64] [--threads 2] [--place DIRECTORY]
+        [--beams 5] [--batches 1 8 16] [--rounds 5] [--sentences 64] [--threads 2]
+        [--place DIRECTORY] [--stores PATH ...]
     python benchmarks/segment_speed.py choice [--sizes 200000 1000000 20000000] [--segments 64] [--queries 200]
         [--bm25s]
 
 decoding: a store of `--pairs` training pairs of the medical domain (0: all) is built, once for each directory. For each
 larger number of `--entries`, a store is made up from it, for speed only (0: the store itself): keys are moved a little,
-and every third source token is replaced by another, drawn by frequency. Systems take turns within every round; the
+and every third source token is replaced by another, drawn by frequency. `--stores` names stores to measure instead;
+the sentences then come from their domain, which is the first part of their name. Systems take turns in every round; the
 ratio is that of medians. With one thread, time is CPU time, which other programs disturb less. Memory is the anonymous
 memory (without the store's memory maps) of a separate process after 1,000 sentences, greedy, batch 16.
 
@@ -29,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -99,6 +101,9 @@ def made_up(real: Datastore, place: Path, entries: int) -> None:
 
 
 def stores(arguments: argparse.Namespace, place: Path, translator: Translator) -> Iterator[tuple[str, Path]]:
+    if arguments.stores:
+        yield from ((path.name, path) for path in arguments.stores)
+        return
     real = place / f"{DOMAIN}-{arguments.pairs}"
     if not real.exists():
         harm.build(real, DOMAIN, arguments.pairs, translator)
@@ -111,7 +116,8 @@ def stores(arguments: argparse.Namespace, place: Path, translator: Translator) -
 
 
 def measure_decoding(arguments: argparse.Namespace, place: Path) -> None:
-    lines = [pair.source for pair in spread(read_domain(DOMAIN, "dev"), arguments.sentences)]
+    domain = arguments.stores[0].name.partition("-")[0] if arguments.stores else DOMAIN
+    lines = [pair.source for pair in spread(read_domain(domain, "dev"), arguments.sentences)]
     translator = Translator(device="cpu", dtype="float32", threads=arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     systems: dict[str, dict[str, Any]] = {"base": {}}
@@ -120,20 +126,22 @@ def measure_decoding(arguments: argparse.Namespace, place: Path) -> None:
             systems[f"{name}, {segments} segments"] = {"datastore": store, "segments": segments}
     kind = "CPU" if arguments.threads == 1 else "wall-clock"
     print(f"{cpu_name()}, {arguments.threads} threads, {kind} time, load {os.getloadavg()[0]:.1f}")
-    print_header("system", "batch", "tokens/s", "/ base", "rounds")
-    for size in arguments.batches:
+    print_header("system", "beam", "batch", "tokens/s", "/ base", "rounds")
+    for beam, size in product(arguments.beams, arguments.batches):
         rates: dict[str, list[float]] = {name: [] for name in systems}
         for number in range(arguments.rounds + 1):  # the first is a warm-up
             for name, asked in systems.items():
                 started = clock()
-                found = translator.translate(lines, batch_size=size, **asked)
+                found = translator.translate(lines, batch_size=size, beam=beam, **asked)
                 if number:
                     rates[name].append(sum(len(each.tokens) for each in found) / (clock() - started))
         base = rates["base"]
         for name, mine in rates.items():
             ratios = [one / other for one, other in zip(mine, base, strict=True)]
             ratio = f"{statistics.median(mine) / statistics.median(base):.2f} | {min(ratios):.2f} to {max(ratios):.2f}"
-            print_row(name, size, f"{statistics.median(mine):,.0f}", ratio)
+            print_row(name, beam, size, f"{statistics.median(mine):,.0f}", ratio)
+    if arguments.stores:
+        return
     for name, asked in systems.items():
         print(f"{name}: {remembered(asked)} MiB anonymous after 1,000 sentences", flush=True)
 
@@ -249,11 +257,13 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=15_000)
     parser.add_argument("--entries", type=int, nargs="+", default=[0, 1_300_000, 20_000_000])
     parser.add_argument("--segments", type=int, nargs="+", default=[64])
+    parser.add_argument("--beams", type=int, nargs="+", default=[5])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 16])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--place", type=Path)
+    parser.add_argument("--stores", type=Path, nargs="+")
     parser.add_argument("--sizes", type=int, nargs="+", default=[200_000, 1_000_000, 20_000_000])
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--bm25s", action="store_true")
