@@ -38,7 +38,7 @@ def made(
         with patch.object(product, "library", lambda: found):
             shared[layout] = [Int8Projection(weight, None) for _ in range(max(2, NUMBERS // weight.numel()))]
     return [
-        CompiledProduct(found, (each.inputs, each.outputs), *each._kept)
+        CompiledProduct(found, (each.inputs, each.outputs), *each._memory)
         for copy in shared[layout]
         if (each := copy.compiled)
     ]

@@ -148,7 +148,7 @@ def test_sentences_of_a_batch_have_stores_and_settings_of_their_own(
     for of_sentences in ([first] * 5, [first, *others], [whole] * 5):
         counted = [Statistics(), Statistics()]
         mine, other = (BatchRetrieval(of_sentences, each) for each in counted)
-        assert mine.why_not_compiled() is None
+        assert not mine.needs & CompiledBackend.LACKS
         found, expected = compiled_search(tiny, SOURCES, config, mine), reference_search(tiny, SOURCES, config, other)
         texts = [[[each.tokens for each in best] for best in every] for every in (found, expected)]
         assert texts[0] == texts[1]
@@ -220,7 +220,7 @@ def test_removed_entries_of_a_small_store_are_not_searched(tiny: TransformerEngi
             assert store.refresh()
         way = Retrieval(store, RetrievalConfig(4, 0.9, 100.0))
         mine, other = (BatchRetrieval([way] * len(SOURCES)) for _ in range(2))
-        assert mine.why_not_compiled() is None
+        assert not mine.needs & CompiledBackend.LACKS
         every = [
             [best[0].tokens for best in search]
             for search in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt import Datastore
-from knnmt.decoding.constrained import constrained_search
+from knnmt.config import Fading, RetrievalConfig
+from knnmt.decoding.compiled import CompiledBackend
 from knnmt.decoding.requirements import Requirement, Requirements, Words
-from knnmt.decoding.search import search
+from knnmt.decoding.search import backend_for, search
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.retrieval.retriever import BatchRetrieval
+from knnmt.native import library
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
 from support.datastore_pairs import some_pairs
+from support.loops import compiled_search, reference_search
 
 END = 0
 SOURCES = ["Satz 3 ja ja", "Satz 12", "anders"]
@@ -149,7 +154,7 @@ def test_the_search_finds_what_a_search_through_everything_finds(tiny: Transform
     (source,) = tiny.tokenizer.encode_sources(["Satz"])
     sequence = (40, 41)
     config = replace(tiny.generation, beam=100, n_best=3, max_tokens=4, forced_last_token=None)
-    found = constrained_search(tiny, [source], [required(tiny, sequence, length_penalty=0.5)], config)[0]
+    found = search(tiny, [source], config, required=[required(tiny, sequence, length_penalty=0.5)])[0]
     letters = range(1, tiny.vocabulary_size)
     all_of_them = [
         (*sequence, END),
@@ -178,7 +183,7 @@ def test_all_is_there_however_much_is_required(tiny: TransformerEngine, beam: in
         for number in range(len(sources))
     ]
     config = replace(tiny.generation, beam=beam)
-    for one, found in zip(asked, constrained_search(tiny, sources, asked, config), strict=True):
+    for one, found in zip(asked, search(tiny, sources, config, required=asked), strict=True):
         assert found
         for each in one.required:
             assert contains(found[0].tokens, each.sequences[0]) == 1
@@ -196,9 +201,9 @@ def test_a_sentence_does_not_depend_on_its_batch(tiny: TransformerEngine, forced
         required(tiny, (34,), (35,), (36,), (37, 38), (39,)),
     ]
     config = replace(tiny.generation, beam=4, n_best=2, forced_last_token=forced_last_token)
-    together = constrained_search(tiny, sources, asked, config)
+    together = search(tiny, sources, config, required=asked)
     for source, one, found in zip(sources, asked, together, strict=True):
-        [alone] = constrained_search(tiny, [source], [one], config)
+        [alone] = search(tiny, [source], config, required=[one])
         assert [each.tokens for each in found] == [each.tokens for each in alone]
         assert [each.score for each in found] == pytest.approx([each.score for each in alone], abs=1e-4)
     assert all(together)
@@ -214,18 +219,74 @@ def test_with_a_memory_it_is_searched_as_otherwise(tiny: TransformerEngine, tmp_
     free = search(tiny, sources, config, BatchRetrieval([retrieval] * 3, Statistics()))
     asked = [required(tiny, each[0].tokens[1:3]) for each in free]
     batch = BatchRetrieval([retrieval] * 3, Statistics(), record=True)
-    found = constrained_search(tiny, sources, asked, config, batch)
+    found = search(tiny, sources, config, batch, required=asked)
     for one, before in zip(found, free, strict=True):
         assert contains(one[0].tokens, before[0].tokens[1:3])
         assert len(one[0].rows) == len(one[0].tokens) == len(one[0].base)
-    plain = constrained_search(tiny, sources, asked, config)
+    plain = search(tiny, sources, config, required=asked)
     assert [each[0].tokens for each in found] != [each[0].tokens for each in plain]  # the memory is asked
+
+
+def random_requirements(engine: TransformerEngine, vocabulary: Words, random: np.random.Generator) -> Requirements:
+    """Some requirements of few tokens, so that sequences share their beginnings, in a vocabulary with few words."""
+    sequences = [tuple(random.integers(30, 37, random.integers(1, 4)).tolist()) for _ in range(random.integers(1, 7))]
+    asked = [
+        Requirement(tuple(dict.fromkeys(sequences[number : number + 2])), *random.integers(1, [3, 2, 2]).tolist())
+        for number in range(0, len(sequences), 2)
+    ]
+    asked = [replace(each, joined_before=random.random() < 0.5, joined_after=random.random() < 0.5) for each in asked]
+    only = np.zeros(engine.vocabulary_size, dtype=bool)
+    only[random.integers(20, 60, random.integers(0, 12))] = True
+    return Requirements(asked, only, vocabulary, END, random.choice([0.5, 1.0]))
+
+
+@pytest.mark.skipif(library() is None, reason="nothing was compiled")
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize(
+    "forced", [{}, {"forced_first_token": 77, "forced_last_token": END}, {"min_tokens": 6}], ids=str
+)
+@pytest.mark.parametrize("memory", [False, True])
+def test_compiled_steps_find_what_the_reference_finds(
+    tiny: TransformerEngine, tmp_path: Path, beam: int, forced: dict[str, Any], memory: bool
+) -> None:
+    """In every bit with the model alone. With a memory, λ depends on the hypotheses that a sentence really has."""
+    random = np.random.default_rng(beam)
+    sources = [[*random.integers(4, 200, random.integers(1, 9)).tolist(), END] for _ in range(12)]
+    config = replace(tiny.generation, beam=beam, n_best=beam, max_tokens=20, **forced)
+    shape = (4, tiny.vocabulary_size)
+    vocabulary = Words(*(random.random(shape) < np.array([[0.3], [0.5], [0.3], [0.05]])))
+    required = [random_requirements(tiny, vocabulary, random) for _ in sources]
+    retrieval: list[Retrieval | None] = [None]
+    if memory:
+        store = OpenStore(Datastore.build(tmp_path / "s", some_pairs(25), tiny))
+        fading = Fading(scale=8.0, width=2.0, sentence_scale=9.0, sentence_width=1.5)
+        retrieval += [
+            Retrieval(store, RetrievalConfig(5, 0.7, 9.0, fading=fading, segments=4)),
+            Retrieval(store, RetrievalConfig(4, 0.6, 20.0)),
+        ]
+    batches = [
+        BatchRetrieval([retrieval[number % 3] for number in range(len(sources))]) if memory else None for _ in range(2)
+    ]
+    assert backend_for(tiny, config, batches[0], constrained=True).make is CompiledBackend
+    found, expected = (
+        each(tiny, sources, config, batch, required=required)
+        for each, batch in zip((compiled_search, reference_search), batches, strict=True)
+    )
+    assert sum(map(bool, found)) > len(sources) // 2
+    if memory:
+        assert [[each.tokens for each in best] for best in found] == [
+            [each.tokens for each in best] for best in expected
+        ]
+        scores = [[each.score for best in every for each in best] for every in (found, expected)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+    else:
+        assert found == expected
 
 
 def test_nothing_is_found_where_there_is_no_room(tiny: TransformerEngine) -> None:
     (source,) = tiny.tokenizer.encode_sources(["Satz"])
     config = replace(tiny.generation, beam=2, max_tokens=3)
-    assert constrained_search(tiny, [source], [required(tiny, (40, 41, 42, 43))], config) == [[]]
+    assert search(tiny, [source], config, required=[required(tiny, (40, 41, 42, 43))]) == [[]]
 
 
 @pytest.mark.cuda
@@ -236,5 +297,5 @@ def test_a_gpu_finds_the_same(tiny_checkpoint: Path, tiny: TransformerEngine) ->
     sources = tiny.tokenizer.encode_sources(SOURCES)
     asked = [required(tiny, (40, 41), (50,)), required(tiny, (60, 61, 62)), required(tiny, (70,))]
     config = replace(tiny.generation, beam=4)
-    here, there = (constrained_search(each, sources, asked, config) for each in (tiny, other))
+    here, there = (search(each, sources, config, required=asked) for each in (tiny, other))
     assert [[each.tokens for each in one] for one in here] == [[each.tokens for each in one] for one in there]

@@ -17,8 +17,8 @@ import torch
 
 from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.arena import Arena, Arenas, Recorded, borrow, give_back, size_for
 from knnmt.decoding.compiled import CompiledBackend
+from knnmt.decoding.graph_buffers import CapturedWork, FreeBuffers, GraphBuffers, borrow, give_back, size_for
 from knnmt.decoding.graphs import GraphBackend
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.reference import ReferenceBackend
@@ -28,6 +28,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.combiner import DistanceCombiner
+from knnmt.retrieval.needs import Need
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -36,7 +37,7 @@ from support.checkpoints import MakeCheckpoint, own_engine
 from support.datastore_pairs import some_pairs
 from support.devices import DEVICES
 from support.german import german_sentences
-from support.loops import recorded_search, reference_search
+from support.loops import graph_search, reference_search
 
 SOURCES = [
     [5, 17, 99, 120, 3, 0],
@@ -72,10 +73,10 @@ def ordinary(engine: TransformerEngine, config: DecodingConfig, *rest: Any) -> l
 
 
 @contextmanager
-def arena_for(engine: TransformerEngine, *shape: int) -> Iterator[Arena]:
-    arena = borrow(engine, *shape)
-    yield arena
-    give_back(engine, arena)
+def buffers_for(engine: TransformerEngine, *shape: int) -> Iterator[GraphBuffers]:
+    buffers = borrow(engine, *shape)
+    yield buffers
+    give_back(engine, buffers)
 
 
 @pytest.mark.parametrize("beam", [1, 3, 5])
@@ -98,46 +99,46 @@ def test_what_is_found_is_what_the_ordinary_loops_find(
 ) -> None:
     config = replace(small.generation, beam=beam, n_best=beam, **settings)
     expected = ordinary(small, config)
-    assert_same(recorded_search(small, SOURCES, config), expected)
-    assert_same([best for source in SOURCES[:3] for best in recorded_search(small, [source], config)], expected[:3])
+    assert_same(graph_search(small, SOURCES, config), expected)
+    assert_same([best for source in SOURCES[:3] for best in graph_search(small, [source], config)], expected[:3])
 
 
 def test_long_texts_need_more_slots_than_a_room_has_at_first(make_checkpoint: MakeCheckpoint) -> None:
     engine = own_engine(make_checkpoint(max_position_embeddings=160))
     config = replace(engine.generation, beam=5, n_best=5, min_tokens=110, max_tokens=120)
-    found = recorded_search(engine, SOURCES, config)
-    assert engine.kept(Arenas).free[0].memory.capacity > 128
+    found = graph_search(engine, SOURCES, config)
+    assert engine.get_or_make(FreeBuffers).free[0].memory.capacity > 128
     assert_same(found, ordinary(engine, config))
-    assert_same(recorded_search(engine, SOURCES, config), found)  # what was recorded before it grew is not used again
+    assert_same(graph_search(engine, SOURCES, config), found)  # what was recorded before it grew is not used again
 
 
 def test_sources_may_be_as_long_as_the_model_allows(small: TransformerEngine) -> None:
     """Which is no round number: what they are filled up with must have positions, too."""
     sources = [[3 + i % 200 for i in range(small.max_positions - 1)] + [0], *SOURCES[:2]]
     config = replace(small.generation, beam=3, n_best=3, max_tokens=12)
-    assert_same(recorded_search(small, sources, config), search(small, sources, config))
+    assert_same(graph_search(small, sources, config), search(small, sources, config))
 
 
 def test_steps_that_are_the_same_work_are_recorded_once(tiny_checkpoint: Path) -> None:
     engine = own_engine(tiny_checkpoint)
     config = replace(engine.generation, beam=3)
-    recorded_search(engine, SOURCES, config)
-    before = set(engine.kept(Arenas).free[0]._kept)
-    recorded_search(engine, SOURCES, replace(config, n_best=3))
-    assert set(engine.kept(Arenas).free[0]._kept) == before
-    recorded_search(engine, SOURCES, replace(config, suppressed_tokens=(3,)))
-    assert set(engine.kept(Arenas).free[0]._kept) > before
+    graph_search(engine, SOURCES, config)
+    before = set(engine.get_or_make(FreeBuffers).free[0]._made)
+    graph_search(engine, SOURCES, replace(config, n_best=3))
+    assert set(engine.get_or_make(FreeBuffers).free[0]._made) == before
+    graph_search(engine, SOURCES, replace(config, suppressed_tokens=(3,)))
+    assert set(engine.get_or_make(FreeBuffers).free[0]._made) > before
 
 
 def test_an_engine_that_nobody_uses_any_more_is_gone_with_its_rooms(tiny_checkpoint: Path) -> None:
     """At once: the memory of a GPU does not call for the garbage collector."""
     engine = own_engine(tiny_checkpoint)
-    recorded_search(engine, SOURCES, engine.generation)
-    rooms = [weakref.ref(room) for room in engine.kept(Arenas).free]
+    graph_search(engine, SOURCES, engine.generation)
+    every = [weakref.ref(buffers) for buffers in engine.get_or_make(FreeBuffers).free]
     gc.disable()
     try:
         del engine
-        assert [room() for room in rooms] == [None]
+        assert [buffers() for buffers in every] == [None]
     finally:
         gc.enable()
 
@@ -164,14 +165,14 @@ def test_retrieval_is_the_ordinary_one(
     for decoding in (config, replace(config, forced_first_token=77)):
         counted = [Statistics(), Statistics()]
         batches = [BatchRetrieval([retrieval] * len(SOURCES), each) for each in counted]
-        assert_same(recorded_search(small, SOURCES, decoding, batches[0]), ordinary(small, decoding, batches[1]))
+        assert_same(graph_search(small, SOURCES, decoding, batches[0]), ordinary(small, decoding, batches[1]))
         assert counted[0].searches == counted[1].searches == counted[0].rows == counted[1].rows
 
 
 def test_a_store_that_is_closed_is_gone_although_steps_with_it_are_kept(small: TransformerEngine, store: Path) -> None:
     opened = OpenStore(Datastore.open(store), small.device, exact=True)
     retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20))
-    recorded_search(small, SOURCES, small.generation, BatchRetrieval([retrieval] * len(SOURCES)))
+    graph_search(small, SOURCES, small.generation, BatchRetrieval([retrieval] * len(SOURCES)))
     held = [weakref.ref(each) for each in (opened, opened.values, *opened.snapshot.index.parts)]
     gc.disable()
     try:
@@ -186,15 +187,15 @@ def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path)
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
     gated = replace(plain, gate=RandomGate(1.0))
     combined = replace(plain, combiner=DistanceCombiner(plain.config, 1.0))
-    assert BatchRetrieval([plain, plain]).why_not_recorded() is None
-    for sentences, why in (
-        ([plain, None], "in different ways"),
-        ([cached, cached], "a cache"),
-        ([gated, gated], "a gate"),
-        ([combined, combined], "a combiner"),
+    for sentences, record, lacking in (
+        ([plain, plain], False, []),
+        ([plain, plain], True, [Need.EVIDENCE]),
+        ([plain, None], False, [Need.SEVERAL_SETTINGS]),
+        ([cached, cached], False, [Need.CACHE]),
+        ([gated, gated], False, [Need.GATE]),
+        ([combined, combined], False, [Need.COMBINER]),
     ):
-        assert why in str(BatchRetrieval(sentences).why_not_recorded())
-    assert BatchRetrieval([plain, plain], record=True).why_not_recorded() == "evidence is recorded"
+        assert BatchRetrieval(sentences, record=record).needs & GraphBackend.LACKS == set(lacking)
 
 
 def test_a_store_that_changes_is_searched_as_it_is_then(
@@ -204,24 +205,24 @@ def test_a_store_that_changes_is_searched_as_it_is_then(
     opened = OpenStore(Datastore.open(made.path), small.device, exact=True)
     retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.9, temperature=2))
     config = replace(small.generation, beam=3, max_tokens=24)
-    before = recorded_search(small, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
+    before = graph_search(small, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
     made.add(some_pairs(30, start=50), tiny)
     assert opened.refresh()
-    after = recorded_search(small, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
+    after = graph_search(small, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
     assert_same(after, ordinary(small, config, BatchRetrieval([retrieval] * len(SOURCES))))
     assert [best[0].tokens for best in after] != [best[0].tokens for best in before]
 
 
-def test_rooms_are_used_again_and_never_shared(tiny_checkpoint: Path) -> None:
+def test_buffers_are_used_again_and_never_shared(tiny_checkpoint: Path) -> None:
     engine = own_engine(tiny_checkpoint)
-    with arena_for(engine, 4, 2, 128, 10) as first:
-        with arena_for(engine, 4, 2, 128, 10) as second:
+    with buffers_for(engine, 4, 2, 128, 10) as first:
+        with buffers_for(engine, 4, 2, 128, 10) as second:
             assert second is not first
-        assert engine.kept(Arenas).free == [second]
-    with arena_for(engine, 3, 2, 128, 200) as third:
+        assert engine.get_or_make(FreeBuffers).free == [second]
+    with buffers_for(engine, 3, 2, 128, 200) as third:
         assert (third.memory.sentences, third.memory.source) == (4, 256)
-        assert engine.kept(Arenas).free == []  # the smaller ones are gone
-    with arena_for(engine, 1, 2, 128, 3) as again:
+        assert engine.get_or_make(FreeBuffers).free == []  # the smaller ones are gone
+    with buffers_for(engine, 1, 2, 128, 3) as again:
         assert again is third
 
 
@@ -229,17 +230,20 @@ def test_few_long_and_many_short_sentences_have_rooms_of_their_own(tiny_checkpoi
     engine = own_engine(tiny_checkpoint)
     shapes = []
     for sentences, source in ((64, 10), (2, 1000), (48, 30), (2, 900), (1, 5), (96, 200)):
-        with arena_for(engine, sentences, 2, 128, source) as room:
-            shapes.append(room.shape)
+        with buffers_for(engine, sentences, 2, 128, source) as buffers:
+            shapes.append(buffers.shape)
     assert shapes == [(64, 128), (2, 1024), (64, 128), (2, 1024), (2, 1024), (96, 256)]
-    assert [room.shape for room in engine.kept(Arenas).free] == [(2, 1024), (96, 256)]  # the smaller one is gone
+    assert [buffers.shape for buffers in engine.get_or_make(FreeBuffers).free] == [
+        (2, 1024),
+        (96, 256),
+    ]  # the smaller one is gone
 
 
 def test_threads_decode_side_by_side(small: TransformerEngine) -> None:
     config = replace(small.generation, beam=3, n_best=3)
     expected = ordinary(small, config)
     found: list[list[list[Hypothesis]]] = []
-    threads = [threading.Thread(target=lambda: found.append(recorded_search(small, SOURCES, config))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(graph_search(small, SOURCES, config))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -268,7 +272,12 @@ def test_replayed_steps_of_the_shipped_model(dtype: str) -> None:
         same = [mine == other[0].tokens for mine, other in zip(found, expected, strict=False)]
         assert sum(same) >= {"float32": 0.97, "float16": 0.9}[dtype] * len(same)
     assert isinstance(engine, TransformerEngine)
-    kept = [each for room in engine.kept(Arenas).free for each in room._kept.values() if isinstance(each, Recorded)]
+    kept = [
+        each
+        for buffers in engine.get_or_make(FreeBuffers).free
+        for each in buffers._made.values()
+        if isinstance(each, CapturedWork)
+    ]
     assert sum(each.replays for each in kept) >= 3
 
 
@@ -304,7 +313,8 @@ def test_the_fastest_backend_that_can_make_the_steps_makes_them(
         assert reasons.startswith(f"{why}; no compiled code") or why in reasons
     if library() is not None:
         for retrieval in (None, by_segment):
-            assert chosen(tiny, looks_back, retrieval) == (CompiledBackend, "the model is not on a GPU")
+            make, reasons = chosen(tiny, looks_back, retrieval)
+            assert (make, reasons) == (CompiledBackend, f"{Need.CPU.value}; {Need.HISTORY.value}")
         assert chosen(tiny, config, plain) == (CompiledBackend, "the model is not on a GPU")
     monkeypatch.setattr("knnmt.retrieval.open_store.SMALL", 3)
     make, reasons = chosen(tiny, config, plain)
@@ -317,7 +327,7 @@ def test_the_fastest_backend_that_can_make_the_steps_makes_them(
 
     make, reasons = chosen(Other(), config, plain)
     assert make is ReferenceBackend
-    assert "cannot be recorded" in reasons
+    assert Need.ANY_SHAPE.value in reasons
 
 
 @pytest.mark.parametrize("segments", [None, 3])

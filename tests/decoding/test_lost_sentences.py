@@ -20,11 +20,11 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from support.datastore_pairs import some_pairs
 from support.devices import DEVICES
-from support.loops import recorded_search, reference_search
+from support.loops import graph_search, reference_search
 
 LETTERS = ["abc", "aßc", "Satz 4", "ß", "xyz äö", "b"]
 LOST = [1, 3]
-LOOPS = [(loop, beam) for loop in (search, reference_search, recorded_search) for beam in (4, 1)]
+LOOPS = [(loop, beam) for loop in (search, reference_search, graph_search) for beam in (4, 1)]
 
 
 @pytest.fixture(scope="module", params=DEVICES)
@@ -59,7 +59,7 @@ def steps_of(engine: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> list
 def test_a_sentence_that_overflows_has_no_hypothesis_and_harms_no_other(
     overflowing: TransformerEngine, retrieval: Retrieval, loop: Callable[..., Any], beam: int, memory: str
 ) -> None:
-    if memory == "recorded" and loop is recorded_search:
+    if memory == "recorded" and loop is graph_search:
         pytest.skip("nothing is recorded in steps of fixed shape")
     config = replace(overflowing.generation, beam=beam, n_best=beam, max_tokens=24)
     sources = overflowing.tokenizer.encode_sources(LETTERS)

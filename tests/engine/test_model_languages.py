@@ -15,7 +15,7 @@ import torch
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.arena import Arenas
+from knnmt.decoding.graph_buffers import FreeBuffers
 from knnmt.decoding.search import search
 from knnmt.engine.forced import force
 from knnmt.engine.language_codes import Languages
@@ -37,7 +37,7 @@ from support.family_checkpoints import (
     write_tokenizer,
 )
 from support.german import german_memory, german_sentences
-from support.loops import recorded_search
+from support.loops import graph_search
 
 TEXTS = german_sentences(6)
 
@@ -134,11 +134,11 @@ def test_one_engine_serves_other_languages_with_the_same_weights(checkpoint: Any
         assert encoded == expected.tokenizer.encode_sources(TEXTS)
         sources = [source[-12:] for source in encoded]
         # Recorded steps are kept with the weights, and those of other languages must not be replayed.
-        for loop, times in ((search, 1), (recorded_search, 1 if device == "cpu" else 4)):  # a CPU replays nothing
+        for loop, times in ((search, 1), (graph_search, 1 if device == "cpu" else 4)):  # a CPU replays nothing
             for _ in range(times):
                 found, wanted = (loop(each, sources, replace(each.generation, beam=3)) for each in (other, expected))
                 assert [best[0].tokens for best in found] == [best[0].tokens for best in wanted]
-        assert other.kept(Arenas) is first.kept(Arenas)
+        assert other.get_or_make(FreeBuffers) is first.get_or_make(FreeBuffers)
     assert first.languages.target == MULTILINGUAL[name][2].strip("_")  # it stays as it was
     with pytest.raises(SettingError, match="target-lang"):
         first.for_languages("de", None)

@@ -15,16 +15,16 @@ from torch import Tensor
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding import graph_choice
-from knnmt.decoding.arena import Arena
+from knnmt.decoding.graph_buffers import GraphBuffers
 from knnmt.decoding.graph_choice import choose, choose_in_pytorch, chooses_in_two
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.fixed_state import FixedState
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.graphs import GraphSteps
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from support.datastore_pairs import some_pairs
-from support.loops import recorded_search, reference_search
+from support.loops import graph_search, reference_search
 from support.made_stores import made_store, random_keys
 
 END = 2
@@ -69,9 +69,11 @@ def made_up(sentences: int, width: int, vocabulary: int, dtype: torch.dtype) -> 
     return numbers, before
 
 
-def assert_follows(arena: Arena, expected: list[list[tuple[float, int, int]]], result: Tensor, visible: Tensor) -> None:
-    """What the host is told, and what the arena goes on with, is expected; visible: as it was before."""
-    width = arena.tokens.shape[1]
+def assert_follows(
+    buffers: GraphBuffers, expected: list[list[tuple[float, int, int]]], result: Tensor, visible: Tensor
+) -> None:
+    """The result for the host, and what the next step reads, is expected; visible: as it was before."""
+    width = buffers.tokens.shape[1]
     for i, best in enumerate(expected):
         scores, told = result[i, : 2 * width].view(torch.float32), result[i, 2 * width : 6 * width].view(2, -1)
         count = min(len(best), 2 * width)
@@ -81,29 +83,29 @@ def assert_follows(arena: Arena, expected: list[list[tuple[float, int, int]]], r
         parents, tokens = told
         going = result[i, 6 * width : 7 * width].tolist()
         assert going == [j for j in range(2 * width) if tokens[j] != END or scores[j] == NEVER][:width]
-        assert arena.tokens[i].tolist() == tokens[going].tolist()
-        assert arena.scores[i].tolist() == scores[going].tolist()
+        assert buffers.tokens[i].tolist() == tokens[going].tolist()
+        assert buffers.scores[i].tolist() == scores[going].tolist()
         seen = visible[i, parents[going], :EXTENT]
         seen[torch.arange(width), EXTENT - width + torch.arange(width)] = 0
-        assert arena.memory.visible[i, :, :EXTENT].tolist() == seen.tolist()
+        assert buffers.memory.visible[i, :, :EXTENT].tolist() == seen.tolist()
     for part in (slice(len(expected), None), slice(None)):
         beyond = (part, slice(None), slice(EXTENT if part.start is None else 0, None))
-        assert arena.memory.visible[beyond].tolist() == visible[beyond].tolist()
+        assert buffers.memory.visible[beyond].tolist() == visible[beyond].tolist()
 
 
-def arena_at(engine: TransformerEngine, before: Tensor, dtype: torch.dtype) -> tuple[Arena, FixedState]:
-    """An arena in the middle of a search, with room for one sentence more, after six steps."""
+def buffers_at(engine: TransformerEngine, before: Tensor, dtype: torch.dtype) -> tuple[GraphBuffers, FixedState]:
+    """Buffers in the middle of a search, with room for one sentence more, after six steps."""
     sentences, width = before.shape
-    arena = Arena(engine, sentences + 1, width, EXTENT + 8, 4)
-    memory = arena.memory
+    buffers = GraphBuffers(engine, sentences + 1, width, EXTENT + 8, 4)
+    memory = buffers.memory
     memory.slots = memory.slots.to(dtype)
     memory.visible = torch.randn(memory.visible.shape).to(dtype)
     first = EXTENT - 2 * width  # of the slots of this step
     memory.visible[..., first + width :] = NEVER
     memory.newest.copy_(torch.tensor([6, *range(first, first + width)]))
-    arena.scores[:sentences] = before
-    arena.on_host.fill_(-7)
-    return arena, FixedState(memory, sentences, EXTENT, 4)
+    buffers.scores[:sentences] = before
+    buffers.on_host.fill_(-7)
+    return buffers, FixedState(memory, sentences, EXTENT, 4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
@@ -111,16 +113,16 @@ def arena_at(engine: TransformerEngine, before: Tensor, dtype: torch.dtype) -> t
 def test_the_best_continuations_go_on(tiny: TransformerEngine, width: int, vocabulary: int, dtype: torch.dtype) -> None:
     banned = [0, 3, vocabulary // 3, vocabulary - 1]
     numbers, before = made_up(7, width, vocabulary, dtype)
-    arena, state = arena_at(tiny, before, dtype)
-    visible = arena.memory.visible.clone()
-    choose(arena, state, numbers, torch.tensor(banned), END)
-    assert arena.memory.newest.tolist() == [7, *range(EXTENT - width, EXTENT)]
-    assert (arena.on_host[0] == -7).all()
-    assert (arena.on_host[1, 7:] == -7).all()
+    buffers, state = buffers_at(tiny, before, dtype)
+    visible = buffers.memory.visible.clone()
+    choose(buffers, state, numbers, torch.tensor(banned), END)
+    assert buffers.memory.newest.tolist() == [7, *range(EXTENT - width, EXTENT)]
+    assert (buffers.on_host[0] == -7).all()
+    assert (buffers.on_host[1, 7:] == -7).all()
     expected = [
         all_in_order(numbers[i].float().log_softmax(-1), before[i], banned)[: 2 * width] for i in range(len(before))
     ]
-    assert_follows(arena, expected, arena.on_host[1], visible)
+    assert_follows(buffers, expected, buffers.on_host[1], visible)
 
 
 @pytest.mark.parametrize("fading", [None, Fading(scale=2.0, width=0.8, sentence_scale=3.0, sentence_width=0.9)])
@@ -133,7 +135,7 @@ def test_the_best_of_a_mixture_go_on(
     values[::4] = 4
     store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), values), exact=True).snapshot
     config = RetrievalConfig(k=k, interpolation_weight=0.4, temperature=50.0, fading=fading)
-    of_kernel, of_pytorch = (RecordedSteps(store, config, sentences) for _ in range(2))
+    of_kernel, of_pytorch = (GraphSteps(store, config, sentences) for _ in range(2))
     generator = torch.Generator().manual_seed(k)
     numbers, before = (each[:sentences] for each in made_up(7, width, vocabulary, torch.float32))
     for _ in range(2):
@@ -144,14 +146,14 @@ def test_the_best_of_a_mixture_go_on(
             distances_sq[-1, 1:], ids[-1, 1:] = float("inf"), -1
             distances_sq[0, -1] = 1e6  # so far away that it has no weight, but its token is the model's best
             numbers[0, 0, values[ids[0, -1]]] = 30.0
-        arena, state = arena_at(tiny, before, torch.float32)
-        visible = arena.memory.visible.clone()
+        buffers, state = buffers_at(tiny, before, torch.float32)
+        visible = buffers.memory.visible.clone()
         found = distances_sq, ids
-        choose(arena, state, numbers, torch.tensor([4]), END, of_kernel.told_to_kernel(found, width))
+        choose(buffers, state, numbers, torch.tensor([4]), END, of_kernel.kernel_args(found, width))
         log_probabilities = numbers.log_softmax(-1)
         of_rows = of_pytorch.mix(found, log_probabilities, before)
         expected = [all_in_order(log_probabilities[i], of_rows[i], [4]) for i in range(sentences)]
-        assert_follows(arena, expected, arena.on_host[1], visible)
+        assert_follows(buffers, expected, buffers.on_host[1], visible)
         torch.testing.assert_close(of_kernel._distances.sums, of_pytorch._distances.sums)
         torch.testing.assert_close(of_kernel._distances.steps, of_pytorch._distances.steps)
 
@@ -159,16 +161,16 @@ def test_the_best_of_a_mixture_go_on(
 @pytest.mark.parametrize("width", [1, 3])
 def test_where_nothing_is_possible_all_begin_with_the_first_row(tiny: TransformerEngine, width: int) -> None:
     before = torch.zeros((2, width))
-    arena, state = arena_at(tiny, before, torch.float32)
-    visible = arena.memory.visible.clone()
+    buffers, state = buffers_at(tiny, before, torch.float32)
+    visible = buffers.memory.visible.clone()
     numbers = torch.full((2, width, END), float("nan"))  # so few that the end is none of them
-    choose(arena, state, numbers, torch.tensor([0]), END)
-    assert (arena.on_host[1, :2, : 2 * width].contiguous().view(torch.float32) == NEVER).all()
-    assert (arena.on_host[1, :2, 2 * width : 4 * width] == 0).all()
-    assert (arena.tokens[:2] == END).all()
+    choose(buffers, state, numbers, torch.tensor([0]), END)
+    assert (buffers.on_host[1, :2, : 2 * width].contiguous().view(torch.float32) == NEVER).all()
+    assert (buffers.on_host[1, :2, 2 * width : 4 * width] == 0).all()
+    assert (buffers.tokens[:2] == END).all()
     seen = visible[:2, :1, :EXTENT].expand(-1, width, -1).clone()
     seen[:, torch.arange(width), EXTENT - width + torch.arange(width)] = 0
-    assert arena.memory.visible[:2, :, :EXTENT].tolist() == seen.tolist()
+    assert buffers.memory.visible[:2, :, :EXTENT].tolist() == seen.tolist()
 
 
 def test_entries_and_tokens_that_do_not_exist_are_not_mixed_in(tiny: TransformerEngine) -> None:
@@ -177,18 +179,21 @@ def test_entries_and_tokens_that_do_not_exist_are_not_mixed_in(tiny: Transformer
     ids = torch.tensor([[0, 1, 2, 3, 4, 5], [0, len(values), 2**40, -1, -(2**40), 0]])
     distances_sq = torch.zeros(ids.shape)
     numbers = torch.randn((2, 1, vocabulary), generator=torch.Generator().manual_seed(1))
-    arena, state = arena_at(tiny, torch.zeros((2, 1)), torch.float32)
-    visible = arena.memory.visible.clone()
+    buffers, state = buffers_at(tiny, torch.zeros((2, 1)), torch.float32)
+    visible = buffers.memory.visible.clone()
     mixture = torch.tensor([np.log(0.5), 0, 1, 1, 1, 1, 20, 1], dtype=torch.float32)  # λ 0.5, the same for all
     counts, sums, steps = torch.ones(len(values)), torch.zeros(2), torch.zeros(2)
     of_store = [distances_sq, ids, len(values), values, counts, 1]
-    choose(arena, state, numbers, torch.tensor([4]), END, [mixture, 1, ids.shape[1], *of_store, sums, steps])
+    choose(buffers, state, numbers, torch.tensor([4]), END, [mixture, 1, ids.shape[1], *of_store, sums, steps])
     probabilities = numbers[:, 0].softmax(-1) / 2
     probabilities[0, 7] += 1 / 12  # of six entries, one has a token that exists and is allowed
     probabilities[1, 7] += 1 / 2  # both entries that exist
     nothing = torch.zeros(1)
     assert_follows(
-        arena, [all_in_order(each.log()[None], nothing, [4])[:2] for each in probabilities], arena.on_host[1], visible
+        buffers,
+        [all_in_order(each.log()[None], nothing, [4])[:2] for each in probabilities],
+        buffers.on_host[1],
+        visible,
     )
 
 
@@ -196,21 +201,21 @@ def test_entries_and_tokens_that_do_not_exist_are_not_mixed_in(tiny: Transformer
 def test_pytorch_chooses_the_same(tiny: TransformerEngine, width: int) -> None:
     numbers = torch.randn((3, width, 300))
     numbers[0, 0, END] = 9.0
-    arenas = [Arena(tiny, 3, width, 128, 4) for _ in range(2)]
-    states = [FixedState(arena.memory, 3, 128, 4) for arena in arenas]
-    for arena in arenas:
-        arena.memory.begin([each[:3, :4] for each in arena.memory.cross], torch.zeros((3, 4)))
-        arena.scores.copy_(torch.arange(3 * width).view(3, width) / 7)
+    both = [GraphBuffers(tiny, 3, width, 128, 4) for _ in range(2)]
+    states = [FixedState(buffers.memory, 3, 128, 4) for buffers in both]
+    for buffers in both:
+        buffers.memory.begin([each[:3, :4] for each in buffers.memory.cross], torch.zeros((3, 4)))
+        buffers.scores.copy_(torch.arange(3 * width).view(3, width) / 7)
     for step in range(1, 4):
-        choose(arenas[0], states[0], numbers, torch.tensor([], dtype=torch.long), END)
-        choose_in_pytorch(arenas[1], states[1], numbers.log_softmax(-1), arenas[1].scores, END)
-        mine, other = arenas[0].on_host[step % 2, :, : 7 * width], arenas[1].chosen[:, : 7 * width]
+        choose(both[0], states[0], numbers, torch.tensor([], dtype=torch.long), END)
+        choose_in_pytorch(both[1], states[1], numbers.log_softmax(-1), both[1].scores, END)
+        mine, other = both[0].on_host[step % 2, :, : 7 * width], both[1].chosen[:, : 7 * width]
         assert mine[:, 2 * width :].tolist() == other[:, 2 * width :].tolist()
         torch.testing.assert_close(*(each[:, : 2 * width].contiguous().view(torch.float32) for each in (mine, other)))
-        torch.testing.assert_close(arenas[0].scores, arenas[1].scores)
+        torch.testing.assert_close(both[0].scores, both[1].scores)
         for mine, other in zip(
-            (arenas[0].tokens, arenas[0].memory.newest, arenas[0].memory.visible),
-            (arenas[1].tokens, arenas[1].memory.newest, arenas[1].memory.visible),
+            (both[0].tokens, both[0].memory.newest, both[0].memory.visible),
+            (both[1].tokens, both[1].memory.newest, both[1].memory.visible),
             strict=True,
         ):
             assert mine.tolist() == other.tolist()
@@ -239,7 +244,7 @@ def test_whole_searches_find_what_the_ordinary_loops_find(
     tiny: TransformerEngine, beam: int, settings: dict[str, Any]
 ) -> None:
     config = replace(tiny.generation, beam=beam, n_best=beam, **{"max_tokens": 14, **settings})
-    assert_same(recorded_search(tiny, SOURCES, config), reference_search(tiny, SOURCES, config))
+    assert_same(graph_search(tiny, SOURCES, config), reference_search(tiny, SOURCES, config))
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -252,7 +257,7 @@ def test_whole_searches_with_a_memory_find_what_the_ordinary_loops_find(
     decoding = replace(tiny.generation, beam=beam, n_best=beam, max_tokens=14, suppressed_tokens=(3, 44))
     batches = [BatchRetrieval([retrieval] * len(SOURCES)) for _ in range(2)]
     assert_same(
-        recorded_search(tiny, SOURCES, decoding, batches[0]), reference_search(tiny, SOURCES, decoding, batches[1])
+        graph_search(tiny, SOURCES, decoding, batches[0]), reference_search(tiny, SOURCES, decoding, batches[1])
     )
 
 

@@ -16,7 +16,7 @@ SAME = [
     ("retrieval.combiner.SAME_WEIGHT", "gpu/mixture.h", "SAME_WEIGHT"),
     ("retrieval.combiner.LOG_ADVANTAGE", "step.cpp", "LOG_ADVANTAGE"),
     ("retrieval.combiner.LOG_ADVANTAGE", "gpu/mixture.h", "LOG_ADVANTAGE"),
-    ("retrieval.recorded._MAX_NEIGHBOURS", "gpu/mix.cu", "MOST"),
+    ("retrieval.graphs._MAX_NEIGHBOURS", "gpu/mix.cu", "MOST"),
     ("decoding.graph_choice._PART", "gpu/candidates.cu", "PART"),
     ("decoding.graph_choice._MOST_KEYS", "gpu/largest.h", "MOST_KEYS"),
     ("decoding.graph_choice._MOST_NEAR", "gpu/follow.cu", "MOST_NEAR"),

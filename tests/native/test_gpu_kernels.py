@@ -16,9 +16,9 @@ from knnmt.index import clusters, reranking, selecting
 from knnmt.index.clusters import Clusters
 from knnmt.index.reranking import Places, nearest_among
 from knnmt.index.resident import ResidentKeys
-from knnmt.retrieval import recorded
+from knnmt.retrieval import graphs
+from knnmt.retrieval.graphs import GraphSteps
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.recorded import RecordedSteps
 from support.made_stores import made_store, random_keys, random_values
 
 FADING = Fading(scale=2.0, width=0.8, sentence_scale=3.0, sentence_width=0.9)
@@ -26,7 +26,7 @@ FADING = Fading(scale=2.0, width=0.8, sentence_scale=3.0, sentence_width=0.9)
 
 @pytest.fixture
 def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (clusters, reranking, recorded, selecting):
+    for module in (clusters, reranking, graphs, selecting):
         monkeypatch.setattr(module, "kernel", kernel)
 
 
@@ -193,9 +193,9 @@ def test_a_mixture_is_what_the_equations_say(
         vars(store)["merged_counts"] = torch.randint(1, 9, (90,)).float()
         monkeypatch.setattr(type(store), "counts", lambda self, ids, _merged: self.merged_counts[ids.clamp(min=0)])
     config = RetrievalConfig(k=k, interpolation_weight=weight, temperature=2.0, fading=fading, use_counts=True)
-    of_kernel = RecordedSteps(store, config, 3)
-    monkeypatch.setattr(recorded, "kernel", lambda *_: None)
-    of_pytorch = RecordedSteps(store, config, 3)
+    of_kernel = GraphSteps(store, config, 3)
+    monkeypatch.setattr(graphs, "kernel", lambda *_: None)
+    of_pytorch = GraphSteps(store, config, 3)
     generator = torch.Generator().manual_seed(k)
     for _ in range(3):
         states = torch.randn((3, width, 6), generator=generator)

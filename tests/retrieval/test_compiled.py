@@ -84,8 +84,8 @@ def test_compiled_steps_are_the_same_steps(
     retrieval = Retrieval(stores[which], config)
     kept = [Statistics(hit_distances=Counter()) for _ in range(2)]
     compiled, plain = (BatchRetrieval([retrieval] * sentences, statistics) for statistics in kept)
-    assert isinstance(compiled.way, CompiledSteps)
-    plain._way = PlainSteps(plain.groups, sentences, plain.statistics, None)
+    assert isinstance(compiled.stepwise, CompiledSteps)
+    plain.stepwise = PlainSteps(plain.groups, sentences, plain.statistics, None)
     starts = random_keys(300, DIM)[chance.integers(300, size=(sentences, 1))]
     for step in range(5):
         moved = starts + spread * chance.normal(size=(sentences, width, DIM))
@@ -108,20 +108,20 @@ def test_compiled_steps_are_the_same_steps(
 def test_what_needs_more_is_not_compiled(stores: list[OpenStore]) -> None:
     config = RetrievalConfig(4, 0.5, 10.0)
     one, other = Retrieval(stores[0], config), Retrieval(stores[1], config)
-    assert isinstance(BatchRetrieval([one, one]).way, CompiledSteps)
+    assert isinstance(BatchRetrieval([one, one]).stepwise, CompiledSteps)
     for sentences in ([one, other], [one, None], [Retrieval(stores[0], replace(config, k=257))]):
-        assert isinstance(BatchRetrieval(sentences).way, PlainSteps)
-    assert isinstance(BatchRetrieval([one], record=True).way, PlainSteps)
+        assert isinstance(BatchRetrieval(sentences).stepwise, PlainSteps)
+    assert isinstance(BatchRetrieval([one], record=True).stepwise, PlainSteps)
     gated = Retrieval(stores[0], config, gate=lambda step: (torch.ones(len(step), dtype=torch.bool), None))
     combined = Retrieval(stores[0], config, combiner=DistanceCombiner(config, 1.0))
     for own in (gated, combined):
-        assert isinstance(BatchRetrieval([own]).way, PlainSteps)
+        assert isinstance(BatchRetrieval([own]).stepwise, PlainSteps)
 
 
 def a_step(store: OpenStore, states: torch.Tensor, vocabulary: int = VOCABULARY) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities before and after a compiled step of one sentence, what is added to whole rows counted."""
     batch = BatchRetrieval([Retrieval(store, RetrievalConfig(4, 0.5, 10.0, FADING))])
-    assert isinstance(batch.way, CompiledSteps)
+    assert isinstance(batch.stepwise, CompiledSteps)
     before = torch.zeros((1, len(states), vocabulary)).log_softmax(-1)
     after = before.clone()
     offsets = batch.mix(states[None], after, torch.zeros((1, len(states), 0), dtype=torch.long))

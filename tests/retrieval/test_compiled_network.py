@@ -49,7 +49,7 @@ def stores(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) ->
 
 def in_pytorch(batch: BatchRetrieval) -> BatchRetrieval:
     """The same batch without compiled code."""
-    batch._way = PlainSteps(batch.groups, len(batch.snapshots), batch.statistics, None)
+    batch.stepwise = PlainSteps(batch.groups, len(batch.snapshots), batch.statistics, None)
     return batch
 
 
@@ -58,7 +58,7 @@ def assert_same_steps(
 ) -> None:
     """Five steps of a batch give the same scores in compiled code as in PyTorch."""
     fast, slow = (BatchRetrieval([retrieval] * sentences) for _ in range(2))
-    assert isinstance(fast.way, CompiledSteps)
+    assert isinstance(fast.stepwise, CompiledSteps)
     in_pytorch(slow)
     chance = np.random.default_rng(seed)
     entries, store = retrieval.store.index.entries, retrieval.store
@@ -157,7 +157,7 @@ def test_beams_are_those_of_pytorch(
 def test_other_methods_are_not_compiled(stores: list[OpenStore], method: str) -> None:
     store = stores[0]
     retrieval = Retrieval(store, RetrievalConfig(8, 0.5, 6.0), combiner=random_combiner(store.datastore, method, 8, 1))
-    assert isinstance(BatchRetrieval([retrieval]).way, PlainSteps)
+    assert isinstance(BatchRetrieval([retrieval]).stepwise, PlainSteps)
 
 
 @pytest.mark.parametrize(("k", "trained_with"), [(16, 8), (16, 100)])
@@ -168,5 +168,5 @@ def test_a_network_without_room_for_all_neighbours_is_not_compiled(
     combiner = random_combiner(store.datastore, "robust", 8, 1)
     combiner.network.k = trained_with
     assert isinstance(
-        BatchRetrieval([Retrieval(store, RetrievalConfig(k, 0.5, 6.0), combiner=combiner)]).way, PlainSteps
+        BatchRetrieval([Retrieval(store, RetrievalConfig(k, 0.5, 6.0), combiner=combiner)]).stepwise, PlainSteps
     )

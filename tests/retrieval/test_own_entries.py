@@ -27,7 +27,7 @@ from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library, load
-from knnmt.retrieval import compiled
+from knnmt.retrieval import needs
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.own_entries import CompiledOwnEntries
@@ -197,7 +197,7 @@ def test_all_segments_are_the_whole_store(
     tiny: TransformerEngine, tmp_path: Path, way: str, fixed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "plain":
-        monkeypatch.setattr(compiled, "library", lambda: None)
+        monkeypatch.setattr(needs, "library", lambda: None)
     pairs = [*some_pairs(25), *some_pairs(3)]  # some of which say the same
     built = BuildConfig(key_dtype="float32" if way == "float32 keys" else "float16")
     store = Datastore.build(tmp_path / "s", pairs, tiny, built)
@@ -206,7 +206,7 @@ def test_all_segments_are_the_whole_store(
     config = CONFIG if fixed else replace(CONFIG, fading=Fading(6.0, 1.0, 6.0, 1.0))
     whole = decoded(tiny, Retrieval(opened, config), TEXTS)
     assert_alike(decoded(tiny, Retrieval(opened, replace(config, segments=EVERY)), TEXTS), whole)
-    steps = BatchRetrieval([Retrieval(opened, replace(config, segments=5))]).way
+    steps = BatchRetrieval([Retrieval(opened, replace(config, segments=5))]).stepwise
     assert isinstance(steps, CompiledSteps if way == "compiled" and library() is not None else PlainSteps)
 
 

@@ -57,7 +57,7 @@ class Steps:
         self.scores.copy_(self._scores[step])
 
     def restart(self) -> None:
-        way = self._batch.way
+        way = self._batch.stepwise
         assert isinstance(way, PlainSteps)
         way._groups[0].distances.restart()
 

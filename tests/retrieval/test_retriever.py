@@ -215,12 +215,12 @@ def test_a_gate_says_which_rows_search_and_with_which_weight(stores: list[OpenSt
     assert counting.asked == [int(wanted.sum())]
     assert batch.statistics.rows == 3
     assert batch.statistics.searches == int(wanted.sum())
-    assert batch.steps is not None
-    assert batch.steps[0] is not None
+    assert batch.evidence is not None
+    assert batch.evidence[0] is not None
     for row, searched in enumerate(wanted.tolist()):
         weight = (0.6 if own_lambda else float(weights[row])) if searched else 0.0
-        assert float(batch.steps[0].log_lambda[3 + row].exp()) == pytest.approx(weight)
-        assert bool((batch.steps[0].neighbours.ids[3 + row] >= 0).all()) == searched
+        assert float(batch.evidence[0].log_lambda[3 + row].exp()) == pytest.approx(weight)
+        assert bool((batch.evidence[0].neighbours.ids[3 + row] >= 0).all()) == searched
         if searched:
             config = replace(CONFIG, interpolation_weight=weight)
             expected = dense(counting, config, representations[1, row], base[1, row])
@@ -276,7 +276,7 @@ def test_a_hit_takes_over_what_the_nearest_earlier_state_found(
     for step in range(steps):
         representations = states(sentences, width, 7 * seed + step % 3) + 0.1 * step
         mixed(batch, representations, model(sentences, width))
-        recorded = batch.steps[-1] if batch.steps else None
+        recorded = batch.evidence[-1] if batch.evidence else None
         assert recorded is not None
         new: list[list[tuple[Array, list[int]]]] = [[] for _ in held]
         for row, state in enumerate(representations.view(-1, DIM)):
@@ -412,8 +412,8 @@ def test_a_forced_first_step_is_not_counted_and_the_next_is_the_first(stores: li
     mixed(batch, states(1, 2), model(1, 2))
     mixed(batch, states(1, 2), model(1, 2))
     assert (batch.statistics.rows, batch.statistics.first_rows) == (4, 2)
-    assert batch.steps is not None
-    assert [step is None for step in batch.steps] == [True, False, False]
+    assert batch.evidence is not None
+    assert [step is None for step in batch.evidence] == [True, False, False]
 
 
 # What is recorded -----------------------------------------------------------------------------------------------------
@@ -424,8 +424,8 @@ def test_evidence_is_recorded(stores: list[OpenStore]) -> None:
     representations, base = states(2, 2), model(2, 2)
     scores = base.clone()
     batch.mix(representations, scores, nothing_yet(representations))
-    assert batch.steps is not None
-    (step,) = batch.steps
+    assert batch.evidence is not None
+    (step,) = batch.evidence
     assert step is not None
     assert [sorted(row) for row in step.neighbours.ids.tolist()] == [[-1, 0, 1, 2]] * 2 + [[-1] * 4] * 2
     assert {*step.neighbours.tokens[:2, :3].flatten().tolist()} == {30, 0, 31}
@@ -447,7 +447,7 @@ def test_nothing_is_recorded_unless_asked(stores: list[OpenStore]) -> None:
     scores = model(1, 1)
     batch.mix(states(1, 1), scores, nothing_yet(states(1, 1)))
     batch.skip()
-    assert batch.steps is None
+    assert batch.evidence is None
     assert torch.equal(batch.base_log_probabilities(scores[0], torch.tensor([0]), torch.tensor([5])), scores[0, :, 5])
 
 

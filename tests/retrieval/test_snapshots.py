@@ -26,7 +26,7 @@ from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.evidence import evidence_of
 from support.datastore_pairs import some_pairs
 from support.index_stores import faiss_or_skip
-from support.loops import recorded_search, reference_search
+from support.loops import graph_search, reference_search
 
 PLAIN = RetrievalConfig(k=6, interpolation_weight=0.7, temperature=4.0)
 CONFIGS = {
@@ -77,7 +77,7 @@ def decoded(
     ("how", "loop", "record"),
     [
         *((how, reference_search, record) for how in CONFIGS for record in (False, True)),
-        ("plain", recorded_search, False),
+        ("plain", graph_search, False),
     ],
 )
 def test_a_batch_goes_on_with_the_store_that_it_began_with(
@@ -119,10 +119,10 @@ def test_evidence_names_the_sentences_that_were_found(opened: OpenStore, tiny: T
         if change is not None:
             change(Datastore.open(opened.datastore.path), tiny)
             opened.refresh()
-        assert batch.steps is not None
+        assert batch.evidence is not None
         snapshot = batch.snapshots[0]
         assert snapshot is not None
-        return [evidence_of(best[0], batch.steps, snapshot, tiny.tokenizer) for best in found]
+        return [evidence_of(best[0], batch.evidence, snapshot, tiny.tokenizer) for best in found]
 
     assert evidence(None) == evidence(shrink)
 

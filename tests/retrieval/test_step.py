@@ -124,10 +124,10 @@ def test_the_cache_hands_a_combiner_what_it_hands_others(stores: dict[str, OpenS
     batch = BatchRetrieval([Retrieval(store, config, combiner=look.combiner)], record=True)
     for number in range(2):
         batch.mix(states(1, number), base(1, number), torch.zeros(1, WIDTH, number).long())
-    assert batch.steps is not None
-    assert batch.steps[1] is not None
-    assert bool(batch.steps[1].hits.all())
-    assert torch.equal(look.after[1][7].ids, batch.steps[1].neighbours.ids)
+    assert batch.evidence is not None
+    assert batch.evidence[1] is not None
+    assert bool(batch.evidence[1].hits.all())
+    assert torch.equal(look.after[1][7].ids, batch.evidence[1].neighbours.ids)
 
 
 def test_one_that_can_be_called_in_no_way_is_refused(stores: dict[str, OpenStore]) -> None:

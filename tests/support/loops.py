@@ -11,4 +11,4 @@ from knnmt.decoding.search import search
 
 reference_search = partial(search, make=ReferenceBackend)
 compiled_search = partial(search, make=CompiledBackend)
-recorded_search = partial(search, make=GraphBackend)
+graph_search = partial(search, make=GraphBackend)

@@ -14,7 +14,7 @@ from knnmt import Coverage, Request, SegmentPair, Translator
 from knnmt.cli.output import Columns, write_all
 from knnmt.cli.progress import tally
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval import compiled
+from knnmt.retrieval import needs
 from knnmt.translator.page import explanation_page
 from knnmt.translator.terminal import print_explanation
 from support.datastore_pairs import some_pairs
@@ -45,7 +45,7 @@ def test_a_translation_says_how_much_of_its_source_is_covered(
     translator: Translator, store: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "plain":
-        monkeypatch.setattr(compiled, "library", lambda: None)
+        monkeypatch.setattr(needs, "library", lambda: None)
     found = translator.translate(TEXTS, datastore=store, segments=3, evidence=way == "evidence", max_tokens=6)
     assert [each.coverage for each in found] == expected(translator, store, 3)
     covered = [each.coverage for each in found if each.coverage]

@@ -122,7 +122,7 @@ def test_signatures_name_them_and_they_are_made_once(translator: Translator, sto
     plain = translator.memories.retrieval(store)
     assert plain is not retrieval
     assert plain.config == retrieval.config
-    assert isinstance(BatchRetrieval([plain]).way, CompiledSteps)
+    assert isinstance(BatchRetrieval([plain]).stepwise, CompiledSteps)
     unsigned = translator.memories.retrieval(store, RetrievalSettings(gate=f"{MODULE}:made"))
     assert unsigned.signature().endswith("|gated:unsigned")
     assert not unsigned.signed

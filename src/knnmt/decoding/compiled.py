@@ -20,27 +20,23 @@ from torch import Tensor
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.backend import Leading
+from knnmt.decoding.compiled_requirements import CompiledRequirements
 from knnmt.decoding.hypothesis import Hypothesis, Numbers, Scores, hoped_length
+from knnmt.decoding.requirements import ConstrainedSentence
 from knnmt.engine.base import Engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
 from knnmt.native import library
 from knnmt.native.structures import address, made
-from knnmt.retrieval.own_mixtures import OwnMixtures
+from knnmt.retrieval.needs import Need
 from knnmt.retrieval.retriever import BatchRetrieval
+from knnmt.retrieval.sentence_mixtures import SentenceMixtures
 
 _STEPS = 16  # of a call
 _SLOTS = 96  # of a sentence, at first
-_ROOM = 64  # tokens of a hypothesis, at first
+_TOKENS = 64  # of a hypothesis, at first
 _WAITS = -1  # the place of a sentence that has none yet
 _STAGES = ("decoder", "output", "retrieval", "beam")
-
-
-def why_not_compiled(engine: Engine[Any], retrieval: BatchRetrieval | None) -> str | None:
-    """Why compiled code cannot make all steps of a batch, or None if it can."""
-    if not isinstance(engine, TransformerEngine) or engine.compiled is None:
-        return "no compiled code for this model, device and type of numbers"
-    return None if retrieval is None else retrieval.why_not_compiled()
 
 
 class _Batch(NamedTuple):
@@ -51,7 +47,8 @@ class _Batch(NamedTuple):
 
     cross: list[Tensor]
     layers: NDArray[np.uintp]
-    mixtures: OwnMixtures | None
+    mixtures: SentenceMixtures | None
+    requirements: list[CompiledRequirements]
 
 
 class CompiledBackend:
@@ -60,18 +57,37 @@ class CompiledBackend:
     Sentences of batches that are added later wait until others are done, and take their places in memory.
     """
 
+    LACKS = frozenset(
+        {
+            Need.PYTORCH,
+            Need.EVIDENCE,
+            Need.WHOLE_STORE,
+            Need.STORE_ON_GPU,
+            Need.NO_LIBRARY,
+            Need.FAST,
+            Need.GATE,
+            Need.OTHER_COMBINER,
+            Need.CACHE,
+            Need.REDUCED_KEYS,
+            Need.FLOAT32_KEYS,
+            Need.MANY_NEIGHBOURS,
+        }
+    )
+
     def __init__(
         self,
         engine: Engine[Any],
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
         retrieval: BatchRetrieval | None,
+        constrained: Sequence[ConstrainedSentence] = (),
     ) -> None:
-        assert isinstance(engine, TransformerEngine)  # noqa: S101 - `why_not_compiled` has checked this and the next
+        assert isinstance(engine, TransformerEngine)  # noqa: S101 - `backend_for` has checked this and the next
         assert engine.compiled is not None  # noqa: S101
         self._engine = engine
         self._decoder, self._output = engine.compiled
-        self._rules, self._kept = _rules(engine, config)
+        self._config = config
+        self._rules, self._memory = _rules(engine, config)
         self._search = made("Search")
         self.context = nullcontext()
         self.size = len(sources)
@@ -82,19 +98,26 @@ class CompiledBackend:
         self._added = 0
         # Memory of those that are decoded, each at its place.
         self._slots = torch.empty((self._decoder.layers, self.size, 0, 2 * engine.dim))
-        self._visible = np.zeros((self.size, config.beam, 0), np.float32)
-        self._tokens = np.zeros((self.size, config.beam, 0), np.int64)
-        self._scores = np.zeros((self.size, config.beam), np.float32)
+        width = max((each.width for each in constrained), default=config.beam)
+        self._visible = np.zeros((self.size, width, 0), np.float32)
+        self._tokens = np.zeros((self.size, width, 0), np.int64)
+        self._scores = np.zeros((self.size, width), np.float32)
         self._make_slots(_SLOTS)
-        self._make_room(_ROOM)
-        self.add(sources, retrieval)
+        self._make_tokens(_TOKENS)
+        self.add(sources, retrieval, constrained)
 
-    def add(self, sources: Sequence[Sequence[int]], retrieval: BatchRetrieval | None) -> range:
+    def add(
+        self,
+        sources: Sequence[Sequence[int]],
+        retrieval: BatchRetrieval | None,
+        constrained: Sequence[ConstrainedSentence] = (),
+    ) -> range:
         """Decode another batch, too. Returns the numbers of its sentences, which follow those of the batch before."""
         encoded = self._engine.encode(sources)
         cross = self._engine.start(encoded).cross
         mixtures = None if retrieval is None else retrieval.mixtures(sources, self._engine.vocabulary_size)
-        batch = _Batch(cross, np.array([each.data_ptr() for each in cross], np.uintp), mixtures)
+        requirements = [CompiledRequirements(each) for each in constrained]
+        batch = _Batch(cross, np.array([each.data_ptr() for each in cross], np.uintp), mixtures, requirements)
         new, places = made("Running", len(sources)), np.arange(len(sources))
         new["state"]["width"] = 1
         new["state"]["cross"] = address(batch.layers)
@@ -102,6 +125,11 @@ class CompiledBackend:
         new["state"]["source"] = encoded.lengths
         if mixtures is not None:
             new["mixing"], new["own"] = mixtures.addresses
+        for name, values in _limits([each.config for each in constrained] or [self._config]).items():
+            new[name] = values
+        if requirements:
+            new["required"] = [each.address for each in requirements]
+            new["progress"] = [each.progress for each in requirements]
         self._batches[self._added] = batch
         self._running = np.concatenate([self._running, new])
         self._numbers = np.concatenate([self._numbers, self._added + places])
@@ -117,7 +145,7 @@ class CompiledBackend:
 
     @property
     def leaders(self) -> Scores:
-        leaders: Scores = self._scores[self._places[: self.size], 0].astype(np.float64)
+        leaders: Scores = self._running["leader"][: self.size].astype(np.float64)
         return leaders
 
     @property
@@ -139,8 +167,8 @@ class CompiledBackend:
         self._report(native.knnmt_beam(*places, torch.get_num_threads()))
         if search["lacks_slots"][0]:
             self._make_slots(2 * self._slots.shape[2])
-        if search["lacks_room"][0]:
-            self._make_room(2 * self._tokens.shape[2])
+        if search["lacks_tokens"][0]:
+            self._make_tokens(2 * self._tokens.shape[2])
         ended = self._ended[: int(search["endings"][0])]
         lengths = running["state"]["length"][ended["sentence"]]
         texts = (self._ends[place, :length].tolist() for place, length in enumerate(lengths.tolist()))
@@ -203,13 +231,13 @@ class CompiledBackend:
         self._search["capacity"], self._search["layer_stride"] = capacity, slots.stride(0)
         self._set_addresses()
 
-    def _make_room(self, room: int) -> None:
+    def _make_tokens(self, capacity: int) -> None:
         """Make memory for hypotheses of so many tokens."""
-        tokens = np.zeros((*self._tokens.shape[:2], room), np.int64)
+        tokens = np.zeros((*self._tokens.shape[:2], capacity), np.int64)
         tokens[:, :, : self._tokens.shape[2]] = self._tokens
-        self._tokens, self._search["room"] = tokens, room
+        self._tokens, self._search["token_capacity"] = tokens, capacity
         self._ended = made("Ended", self._scores.size)
-        self._ends = np.zeros((len(self._ended), room), np.int64)
+        self._ends = np.zeros((len(self._ended), capacity), np.int64)
         self._ended["tokens"] = self._ends.ctypes.data + np.arange(len(self._ended)) * self._ends.strides[0]
         self._search["ended"] = address(self._ended)
         self._set_addresses()
@@ -221,6 +249,15 @@ class CompiledBackend:
         running["state"]["visible"] = self._visible.ctypes.data + places * self._visible.strides[0]
         running["tokens"] = self._tokens.ctypes.data + places * self._tokens.strides[0]
         running["scores"] = self._scores.ctypes.data + places * self._scores.strides[0]
+
+
+def _limits(configs: Sequence[DecodingConfig]) -> dict[str, list[float]]:
+    """What depends on the sentence, by the names that compiled code has for it."""
+    return {
+        "max_tokens": [each.max_tokens for each in configs],
+        "length_penalty": [each.length_penalty for each in configs],
+        "hoped_length": [hoped_length(each) for each in configs],
+    }
 
 
 def _rules(engine: TransformerEngine, config: DecodingConfig) -> tuple[np.ndarray[Any, Any], object]:
@@ -245,14 +282,11 @@ def _rules(engine: TransformerEngine, config: DecodingConfig) -> tuple[np.ndarra
         start=engine.special_tokens.decoder_start,
         end=engine.special_tokens.end,
         min_tokens=config.min_tokens,
-        max_tokens=config.max_tokens,
         **forced,
         forbidden=len(never),
         never=address(never),
         sequences=len(sequences),
         sequence_ends=address(ends),
         sequence_tokens=address(tokens),
-        length_penalty=config.length_penalty,
-        hoped_length=hoped_length(config),
     )
     return rules, (never, ends, tokens)

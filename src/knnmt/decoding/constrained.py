@@ -1,4 +1,4 @@
-"""Beam search for translations with required content: Post and Vilar 2018, Hu et al. 2019.
+"""The choice of continuations that have required content: Post and Vilar 2018, Hu et al. 2019.
 
 Each hypothesis tracks how much of the required content it has (`knnmt.decoding.requirements`). The beam is divided by
 the number of met requirements, so that hypotheses with more of them are not dropped for likelier ones with fewer. At
@@ -8,27 +8,18 @@ each step a hypothesis continues with its likeliest tokens, and with those that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from knnmt.config import DecodingConfig
-from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import NEVER, Hypothesis, Results
-from knnmt.decoding.reference import Chosen, ReferenceBackend
-from knnmt.decoding.requirements import Fulfilment, Requirements
-from knnmt.decoding.search import decode
-from knnmt.engine.base import Engine
-from knnmt.retrieval.retriever import BatchRetrieval
+from knnmt.decoding.continuations import Chosen, best_continuations
+from knnmt.decoding.hypothesis import NEVER
+from knnmt.decoding.requirements import ConstrainedSentence, Fulfilment
 
 _HOPELESS = -1e30  # followed only until enough hypotheses have ended
-_MAX_MORE_HYPOTHESES = 16  # hypotheses beyond the beam: two for each requirement, at most this many
-_PATIENCE = 4  # tokens
-_SLACK = 16  # tokens of a translation beyond twice those of its source and all that is required
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,59 +30,24 @@ class _Candidate:
     progress: Fulfilment
 
 
-def constrained_search(
-    engine: Engine[Any],
-    sources: Sequence[Sequence[int]],
-    required: Sequence[Requirements],
-    config: DecodingConfig,
-    retrieval: BatchRetrieval | None = None,
-) -> list[list[Hypothesis]]:
-    """Hypotheses with all that each source requires, at most `config.n_best`, best first; there may be none."""
-    # A sentence has at most as many tokens as it would have alone, and stops as soon as there are enough hypotheses.
-    configs = [
-        replace(
-            config,
-            max_tokens=min(config.max_tokens, _longest(source, one)),
-            length_penalty=one.length_penalty * config.length_penalty,
-            early_stopping=False,
-        )
-        for source, one in zip(sources, required, strict=True)
-    ]
-    results = Results(configs, config.n_best)
-    longest = replace(config, max_tokens=max(each.max_tokens for each in configs))
-    with torch.inference_mode():
-        choose = _WithRequirements(engine, sources, required, configs)
-        for _ in decode(ReferenceBackend(engine, sources, longest, retrieval, choose), results):
-            pass
-    return [results.best(number) for number in range(len(sources))]
-
-
-class _WithRequirements:
-    """Continuations that keep to requirements; see `knnmt.decoding.reference.Choose`.
+class WithRequirements:
+    """Continuations that keep to requirements; see `knnmt.decoding.continuations.Choose`.
 
     Sentences have different numbers of hypotheses; the rest of a sentence's rows is impossible.
     """
 
-    def __init__(
-        self,
-        engine: Engine[Any],
-        sources: Sequence[Sequence[int]],
-        required: Sequence[Requirements],
-        configs: Sequence[DecodingConfig],
-    ) -> None:
-        self._end, self._device = engine.special_tokens.end, engine.device
-        self._beam, self._forced_last = configs[0].beam, configs[0].forced_last_token
-        self._sentences = [
-            _Rows(one, [one.begin()], config, len(source))
-            for one, config, source in zip(required, configs, sources, strict=True)
-        ]
-        self._width = max(each.width for each in self._sentences)
-        self._only = [torch.from_numpy(np.flatnonzero(one.only)).to(engine.device) for one in required]
-        self._joins = torch.from_numpy(required[0].words.joins).to(engine.device)
+    def __init__(self, sentences: Sequence[ConstrainedSentence], end: int, device: torch.device) -> None:
+        self._end, self._device = end, device
+        config = sentences[0].config
+        self._beam, self._forced_last = config.beam, config.forced_last_token
+        self._sentences = [_Rows(each, [each.required.begin()]) for each in sentences]
+        self._width = max(each.width for each in sentences)
+        self._only = [torch.from_numpy(np.flatnonzero(each.required.only)).to(device) for each in sentences]
+        self._joins = torch.from_numpy(sentences[0].required.words.joins).to(device)
 
     def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
         if self._forced_last is not None:
-            last = [i for i, each in enumerate(self._sentences) if length == each.config.max_tokens]
+            last = [i for i, each in enumerate(self._sentences) if length == each.max_tokens]
             log_probabilities[last] = NEVER
             log_probabilities[last, :, self._forced_last] = 0.0
         advancing = _restrict(log_probabilities, scores, self._sentences, self._only, self._joins, self._end)
@@ -135,21 +91,11 @@ class _WithRequirements:
 
 
 class _Rows:
-    """The hypotheses of one sentence, and the progress of each.
+    """The hypotheses of one sentence, and the progress of each."""
 
-    width: at most so many
-    """
-
-    def __init__(
-        self,
-        required: Requirements,
-        progress: list[Fulfilment],
-        config: DecodingConfig,
-        source: int,
-    ) -> None:
-        self.required, self.progress, self.config = required, progress, config
-        self.width = config.beam + min(2 * required.total, _MAX_MORE_HYPOTHESES)
-        self._late = source + source // 4 + _PATIENCE
+    def __init__(self, sentence: ConstrainedSentence, progress: list[Fulfilment]) -> None:
+        self.required, self.progress = sentence.required, progress
+        self.width, self.max_tokens, self._late = sentence.width, sentence.config.max_tokens, sentence.late
 
     def leader(self, going: Sequence[_Candidate], length: int) -> float:
         """The best score of those that may still become better than finished ones.
@@ -157,7 +103,7 @@ class _Rows:
         A hypothesis that lacks something is likelier than all complete ones, and would be followed for ever: it counts
         only up to the usual length of a translation.
         """
-        if not going or length >= self.config.max_tokens:
+        if not going or length >= self.max_tokens:
             return NEVER
         hopeful = (each.score for each in going if length <= self._late or self.required.is_met(each.progress))
         return max(hopeful, default=_HOPELESS)
@@ -191,9 +137,9 @@ class _Rows:
             ordered[share] = [furthest[1], *(each for _, each in found if each is not furthest[1])]
         by_met = sorted(ordered, reverse=True)
         by_score = sorted(ordered, key=lambda share: -ordered[share][0].score)
-        turns = dict.fromkeys(share for both in zip(by_score, by_met, strict=True) for share in both)
-        in_turn = zip_longest(*(ordered[share] for share in turns))
-        chosen = [candidate for turn in in_turn for candidate in turn if candidate is not None][:width]
+        order = dict.fromkeys(share for both in zip(by_score, by_met, strict=True) for share in both)
+        ranks = zip_longest(*(ordered[share] for share in order))
+        chosen = [candidate for rank in ranks for candidate in rank if candidate is not None][:width]
         return sorted(chosen, key=lambda candidate: -candidate.score)
 
     def follow(self, chosen: Sequence[_Candidate], width: int) -> None:
@@ -226,12 +172,12 @@ def _restrict(
     for rows, tokens in zip(log_probabilities, only, strict=True):
         rows.index_fill_(-1, tokens, NEVER)
     every = [(i, row, each.required, p) for i, each in enumerate(sentences) for row, p in enumerate(each.progress)]
-    for mask, asked in (
+    for mask, where in (
         (joins, [(i, row) for i, row, required, p in every if required.must_not_join(p)]),
         (None, [(i, row) for i, row, required, p in every if required.only_advances(p)]),
     ):
-        if asked:
-            here = torch.tensor(asked, device=scores.device).unbind(1)
+        if where:
+            here = torch.tensor(where, device=scores.device).unbind(1)
             log_probabilities[here] = NEVER if mask is None else log_probabilities[here].masked_fill(mask, NEVER)
     unmet = [(i, row) for i, row, required, p in every if not required.is_met(p)]
     if unmet:
@@ -258,8 +204,3 @@ def _likeliest(scores: Tensor, log_probabilities: Tensor, count: int) -> list[li
         [(score, row, token) for row in range(width) for score, token in of_rows[sentence * width + row]]
         for sentence in range(sentences)
     ]
-
-
-def _longest(source: Sequence[int], required: Requirements) -> int:
-    tokens = sum(each.times * max(map(len, each.sequences)) for each in required.required)
-    return 2 * len(source) + tokens + _SLACK

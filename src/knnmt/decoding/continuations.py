@@ -1,13 +1,67 @@
-"""The best continuations of running hypotheses, over all rows of a sentence and the whole vocabulary."""
+"""What follows a step: the best continuations of running hypotheses, over all rows of a sentence and the vocabulary."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from knnmt.config import DecodingConfig
+from knnmt.decoding.hypothesis import NEVER
 from knnmt.native import library
 
 _BLOCK = 100  # columns that `in_pytorch` examines together
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What follows a step: (n,) hypotheses that end, and (sentences, width) that continue, best first.
+
+    ended: sentences, parent rows, tokens and scores
+    going: parent rows, tokens and scores
+    leaders: the best score of each sentence
+    """
+
+    ended: tuple[Tensor, Tensor, Tensor, Tensor]
+    going: tuple[Tensor, Tensor, Tensor]
+    leaders: list[float]
+
+
+class Choose(Protocol):
+    """Decides what follows a step."""
+
+    def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
+        """scores (sentences, width); log_probabilities (sentences, width, vocabulary), which may be changed;
+        length: of hypotheses after the step
+        """
+
+    def keep(self, places: Sequence[int]) -> None:
+        """The new sentence i is the old places[i]."""
+
+
+class Freely:
+    """The best continuations, whatever they contain."""
+
+    def __init__(self, config: DecodingConfig, end: int) -> None:
+        self._config, self._end = config, end
+
+    def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
+        config, beam = self._config, self._config.beam
+        best, parents, tokens = best_continuations(scores, log_probabilities, 2 * beam)
+        ends = tokens == self._end
+        last = length == config.max_tokens
+        ended = (ends[:, :beam] | last).nonzero(as_tuple=True)
+        # After a forced token there is one continuation; impossible ones beside it would be searched for.
+        width = 1 if length == 1 and config.forced_first_token is not None else beam
+        going = best.masked_fill(ends, NEVER).topk(width).indices
+        chosen = parents.gather(1, going), tokens.gather(1, going), best.gather(1, going)
+        return Chosen((ended[0], parents[ended], tokens[ended], best[ended]), chosen, chosen[2][:, 0].tolist())
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Nothing depends on the sentence."""
 
 
 def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

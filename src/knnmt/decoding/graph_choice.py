@@ -1,4 +1,4 @@
-"""What a recorded step of beam search continues with: two kernels, where PyTorch needs some twenty."""
+"""What a captured step of beam search continues with: two kernels, where PyTorch needs some twenty."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knnmt.decoding.arena import Arena
 from knnmt.decoding.continuations import best_continuations
-from knnmt.engine.fixed_state import FixedState, RecordingEngine
+from knnmt.decoding.graph_buffers import GraphBuffers
+from knnmt.engine.fixed_state import FixedState, GraphEngine
 from knnmt.native.gpu import kernel
 
 _NEVER = float("-inf")
@@ -21,7 +21,7 @@ _MOST_NEAR = 1024  # neighbours of all rows of a sentence, as in follow.cu
 _THREADS = 256
 
 
-def chooses_in_two(engine: RecordingEngine, beam: int, k: int) -> bool:
+def chooses_in_two(engine: GraphEngine, beam: int, k: int) -> bool:
     """Whether `choose` works for this beam and for k neighbours of a row; otherwise PyTorch does the same."""
     candidates = beam * 2 * beam * _parts(engine.vocabulary_size)
     if beam > _MOST_ROWS or beam * k > _MOST_NEAR or candidates + beam * k > _MOST_KEYS:
@@ -30,13 +30,18 @@ def chooses_in_two(engine: RecordingEngine, beam: int, k: int) -> bool:
 
 
 def choose(
-    arena: Arena, state: FixedState, numbers: Tensor, forbidden: Tensor, end: int, retrieved: list[Any] | None = None
+    buffers: GraphBuffers,
+    state: FixedState,
+    numbers: Tensor,
+    forbidden: Tensor,
+    end: int,
+    retrieved: list[Any] | None = None,
 ) -> None:
     """Continue with the best tokens, and write the result for the host there.
 
     numbers: (sentences, width, vocabulary), scores before the softmax
     forbidden: tokens that may not follow
-    retrieved: what `RecordedSteps.told_to_kernel` tells
+    retrieved: `GraphSteps.kernel_args`
     """
     sentences, width, vocabulary = numbers.shape
     count, parts, device = 2 * width, _parts(vocabulary), numbers.device
@@ -53,8 +58,8 @@ def choose(
         args=[*of_numbers, count, width, keys, totals, state.newest],
     )
     of_visible = [state.newest, state.visible, *state.visible.stride()[:2], state.visible.shape[2]]
-    on_host = [arena.on_host, *arena.on_host.stride()[1::-1]]
-    none = arena.scores
+    on_host = [buffers.on_host, *buffers.on_host.stride()[1::-1]]
+    none = buffers.scores
     without = [none, width, 0, none, none, 0, none, none, 0, none, none]
     follow(
         grid=(sentences, 1, 1),
@@ -62,21 +67,23 @@ def choose(
         args=[
             *[keys, totals, parts, *of_numbers, end],
             *of_visible,
-            *[arena.tokens, arena.scores, *on_host],
+            *[buffers.tokens, buffers.scores, *on_host],
             *(without if retrieved is None else retrieved),
         ],
     )
 
 
-def choose_in_pytorch(arena: Arena, state: FixedState, log_probabilities: Tensor, before: Tensor, end: int) -> None:
+def choose_in_pytorch(
+    buffers: GraphBuffers, state: FixedState, log_probabilities: Tensor, before: Tensor, end: int
+) -> None:
     """The same from log-probabilities after the mixture; the result is not written to the host."""
     sentences, beam = before.shape
     best, parents, candidates = best_continuations(before, log_probabilities, 2 * beam)
     going = best.masked_fill(candidates == end, _NEVER).topk(beam).indices
-    arena.tokens[:sentences] = candidates.gather(1, going)
-    arena.scores[:sentences] = best.gather(1, going)
+    buffers.tokens[:sentences] = candidates.gather(1, going)
+    buffers.scores[:sentences] = best.gather(1, going)
     state.advance(parents.gather(1, going))
-    arena.chosen[:sentences, : 7 * beam] = torch.cat(
+    buffers.chosen[:sentences, : 7 * beam] = torch.cat(
         [best.view(torch.int32), parents.int(), candidates.int(), going.int()], dim=1
     )
 

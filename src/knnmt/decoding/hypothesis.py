@@ -66,7 +66,7 @@ class Results:
     """The finished hypotheses of all sentences of a search, and when the search of a sentence is over.
 
     wanted: how many hypotheses are enough to stop, if no running one can beat the worst of them: `beam` of them as in
-        `transformers`, unless told otherwise
+        `transformers` by default
     least: (sentences,), `Finished.least` of each
     """
 

@@ -5,10 +5,11 @@ Tests compare the other backends with this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,62 +18,16 @@ from torch import Tensor
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.backend import Leading
+from knnmt.decoding.constrained import WithRequirements
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.continuations import best_continuations
+from knnmt.decoding.continuations import Choose, Freely
 from knnmt.decoding.hypothesis import NEVER, Hypothesis, Numbers, Scores
+from knnmt.decoding.requirements import ConstrainedSentence
 from knnmt.engine.base import Engine
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _COMPACT_EVERY = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What follows a step: (n,) hypotheses that end, and (sentences, width) that continue, best first.
-
-    ended: sentences, parent rows, tokens and scores
-    going: parent rows, tokens and scores
-    leaders: the best score of each sentence
-    """
-
-    ended: tuple[Tensor, Tensor, Tensor, Tensor]
-    going: tuple[Tensor, Tensor, Tensor]
-    leaders: list[float]
-
-
-class Choose(Protocol):
-    """Decides what follows a step."""
-
-    def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
-        """scores (sentences, width); log_probabilities (sentences, width, vocabulary), which may be changed;
-        length: of hypotheses after the step
-        """
-
-    def keep(self, places: Sequence[int]) -> None:
-        """The new sentence i is the old places[i]."""
-
-
-class Freely:
-    """The best continuations, whatever they contain."""
-
-    def __init__(self, config: DecodingConfig, end: int) -> None:
-        self._config, self._end = config, end
-
-    def __call__(self, scores: Tensor, log_probabilities: Tensor, length: int) -> Chosen:
-        config, beam = self._config, self._config.beam
-        best, parents, tokens = best_continuations(scores, log_probabilities, 2 * beam)
-        ends = tokens == self._end
-        last = length == config.max_tokens
-        ended = (ends[:, :beam] | last).nonzero(as_tuple=True)
-        # After a forced token there is one continuation; impossible ones beside it would be searched for.
-        width = 1 if length == 1 and config.forced_first_token is not None else beam
-        going = best.masked_fill(ends, NEVER).topk(width).indices
-        chosen = parents.gather(1, going), tokens.gather(1, going), best.gather(1, going)
-        return Chosen((ended[0], parents[ended], tokens[ended], best[ended]), chosen, chosen[2][:, 0].tolist())
-
-    def keep(self, places: Sequence[int]) -> None:
-        """Nothing depends on the sentence."""
 
 
 class ReferenceBackend:
@@ -92,11 +47,13 @@ class ReferenceBackend:
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
         retrieval: BatchRetrieval | None,
-        choose: Choose | None = None,
+        constrained: Sequence[ConstrainedSentence] = (),
     ) -> None:
         self._engine, self._retrieval = engine, retrieval
-        self._choose = Freely(config, engine.special_tokens.end) if choose is None else choose
-        self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
+        end = engine.special_tokens.end
+        self._choose: Choose = WithRequirements(constrained, end, engine.device) if constrained else Freely(config, end)
+        self._has_gaps = bool(constrained)
+        self._constraints = Constraints(config, end, engine.device)
         encoded = engine.encode(sources)
         if retrieval is not None:
             retrieval.begin(encoded, sources)
@@ -107,7 +64,7 @@ class ReferenceBackend:
         self._tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
         self._history = self._tokens[:, :, None][:, :, :0]
         self._scores = torch.zeros((len(sources), 1), device=engine.device)
-        self._records = retrieval is not None and retrieval.steps is not None
+        self._records = retrieval is not None and retrieval.evidence is not None
         self._rows = self._history
         self._base = self._scores[:, :, None][:, :, :0]
 
@@ -130,16 +87,16 @@ class ReferenceBackend:
         return ended
 
     def keep(self, places: Sequence[int]) -> None:
-        kept = with_gaps_filled(places)
-        if kept:
-            self._state.keep(kept)
-            self._choose.keep(kept)
+        places = with_gaps_filled(places)
+        if places:
+            self._state.keep(places)
+            self._choose.keep(places)
             if self._retrieval is not None:
-                self._retrieval.keep(kept)
-        self.sentences, self.leaders = self.sentences[kept], self.leaders[kept]
-        self._tokens, self._history, self._scores = self._tokens[kept], self._history[kept], self._scores[kept]
+                self._retrieval.keep(places)
+        self.sentences, self.leaders = self.sentences[places], self.leaders[places]
+        self._tokens, self._history, self._scores = self._tokens[places], self._history[places], self._scores[places]
         if self._records:
-            self._rows, self._base = self._rows[kept], self._base[kept]
+            self._rows, self._base = self._rows[places], self._base[places]
 
     def leading(self) -> Leading:
         return dict(zip(self.sentences.tolist(), self._history[:, 0].tolist(), strict=True))
@@ -153,6 +110,8 @@ class ReferenceBackend:
         representations = engine.step(self._state, self._tokens[..., None])[:, :, 0]
         log_probabilities = engine.log_probabilities(representations)
         scores = self._scores
+        if self._has_gaps:  # of which a memory may find nothing that counts for the sentence
+            representations = representations.masked_fill((scores == NEVER)[..., None], math.inf)
         if retrieval is not None:
             if self._constraints.forces(generated):
                 retrieval.skip()

@@ -10,10 +10,16 @@ A hypothesis may end when all is met.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+
+from knnmt.config import DecodingConfig
+
+_MAX_MORE_HYPOTHESES = 16  # hypotheses beyond the beam: two for each requirement, at most this many
+_PATIENCE = 4  # tokens
+_SLACK = 16  # tokens of a translation beyond twice those of its source and all that is required
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Words:
 
 
 @dataclass(slots=True, eq=False)
-class _Node:
+class Node:
     """A prefix of required sequences.
 
     depth: its number of tokens
@@ -58,7 +64,7 @@ class _Node:
     """
 
     depth: int = 0
-    children: dict[int, _Node] = field(default_factory=dict)
+    children: dict[int, Node] = field(default_factory=dict)
     below: set[int] = field(default_factory=set)
     ends: list[int] = field(default_factory=list)
     ordinary: bool = True
@@ -74,7 +80,7 @@ class Fulfilment:
     """
 
     met: tuple[int, ...]
-    node: _Node
+    node: Node
     last: int = -1
 
 
@@ -82,6 +88,7 @@ class Requirements:
     """All requirements of one sentence.
 
     only: (vocabulary,), tokens that may only occur in required content
+    root: of the trie of all sequences
     length_penalty: a factor for that of the search. If required content is unlikely everywhere, a mean over tokens
         favours long hypotheses, which append it to a text that was complete without it
     total: the number of requirements to meet
@@ -98,19 +105,19 @@ class Requirements:
         self.required, self.length_penalty = tuple(required), length_penalty
         self.only, self.words, self._end = only, words, end
         self.total = sum(each.times for each in required)
-        self._root = _Node(below=set(range(len(required))))
+        self.root = Node(below=set(range(len(required))))
         for number, requirement in enumerate(required):
             for sequence in requirement.sequences:
-                node = self._root
+                node = self.root
                 for token in sequence:
                     ordinary = node.ordinary and not only[token]
-                    node = node.children.setdefault(token, _Node(node.depth + 1, ordinary=ordinary))
+                    node = node.children.setdefault(token, Node(node.depth + 1, ordinary=ordinary))
                     node.below.add(number)
                 node.ends.append(number)
 
     def begin(self) -> Fulfilment:
         """The state before the first token."""
-        return Fulfilment((0,) * len(self.required), self._root)
+        return Fulfilment((0,) * len(self.required), self.root)
 
     def is_met(self, progress: Fulfilment) -> bool:
         """Whether the hypothesis may end here."""
@@ -125,16 +132,16 @@ class Requirements:
     def advancing(self, progress: Fulfilment) -> list[int]:
         """The tokens that start or continue a requirement that is not met yet."""
         node = progress.node
-        tokens = [] if node is self._root else [t for t, child in node.children.items() if self._open(child, progress)]
-        if node is self._root or node.ordinary or self._ended(progress) is not None:
-            met = Fulfilment(self._settled(progress), self._root, progress.last)
-            tokens += [token for token in self._root.children if token not in tokens and self._begun(met, token)]
+        tokens = [] if node is self.root else [t for t, child in node.children.items() if self._open(child, progress)]
+        if node is self.root or node.ordinary or self._ended(progress) is not None:
+            met = Fulfilment(self._settled(progress), self.root, progress.last)
+            tokens += [token for token in self.root.children if token not in tokens and self._begun(met, token)]
         return [token for token in tokens if self.after(progress, token) is not None]
 
     def only_advances(self, progress: Fulfilment) -> bool:
         """Whether a requirement was started that must be continued."""
         node = progress.node
-        return node is not self._root and not node.ordinary and self._ended(progress) is None
+        return node is not self.root and not node.ordinary and self._ended(progress) is None
 
     def must_not_join(self, progress: Fulfilment) -> bool:
         """Whether the next token may not continue the word before it."""
@@ -144,7 +151,7 @@ class Requirements:
     def after(self, progress: Fulfilment, token: int) -> Fulfilment | None:
         """The progress after one more token; None if the token is not allowed."""
         node = progress.node
-        if node is self._root:
+        if node is self.root:
             return self._between(progress, token)
         child = node.children.get(token)
         if child is not None and self._open(child, progress):
@@ -153,12 +160,12 @@ class Requirements:
         if ended is None:
             if not node.ordinary:
                 return None
-            return self._between(Fulfilment(progress.met, self._root, progress.last), token)
+            return self._between(Fulfilment(progress.met, self.root, progress.last), token)
         if self.words.joins[token] and not self.required[ended].joined_after:
             if not node.ordinary:
                 return None
-            return self._between(Fulfilment(progress.met, self._root, progress.last), token)
-        return self._between(Fulfilment(self._settled(progress), self._root, progress.last), token)
+            return self._between(Fulfilment(progress.met, self.root, progress.last), token)
+        return self._between(Fulfilment(self._settled(progress), self.root, progress.last), token)
 
     def _between(self, progress: Fulfilment, token: int) -> Fulfilment | None:
         begun = self._begun(progress, token)
@@ -166,14 +173,14 @@ class Requirements:
             return Fulfilment(progress.met, begun, token)
         if self.only[token] or (token == self._end and not self.is_met(progress)):
             return None
-        return Fulfilment(progress.met, self._root, token)
+        return Fulfilment(progress.met, self.root, token)
 
-    def _begun(self, progress: Fulfilment, token: int) -> _Node | None:
+    def _begun(self, progress: Fulfilment, token: int) -> Node | None:
         """The requirement that a token starts, if it is not met yet.
 
         The token must not continue another word, nor add a second space to the one before it.
         """
-        child = self._root.children.get(token)
+        child = self.root.children.get(token)
         if child is None or not self._open(child, progress):
             return None
         if progress.last >= 0 and self.words.blank[progress.last] and self.words.spaced[token]:
@@ -194,8 +201,36 @@ class Requirements:
             return progress.met
         return tuple(count + (number == ended) for number, count in enumerate(progress.met))
 
-    def _open(self, node: _Node, progress: Fulfilment) -> bool:
+    def _open(self, node: Node, progress: Fulfilment) -> bool:
         return bool(self._lacking(node.below, progress))
 
     def _lacking(self, numbers: Sequence[int] | set[int], progress: Fulfilment) -> list[int]:
         return [each for each in numbers if progress.met[each] < self.required[each].times]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstrainedSentence:
+    """A sentence whose hypotheses must have required content, and the limits of its search.
+
+    config: with the sentence's own length and length penalty
+    width: the number of hypotheses, at most
+    late: the usual length of a translation: a longer hypothesis that lacks something does not keep the search going
+    """
+
+    required: Requirements
+    config: DecodingConfig
+    width: int
+    late: int
+
+    @classmethod
+    def of(cls, source: Sequence[int], required: Requirements, config: DecodingConfig) -> ConstrainedSentence:
+        """The search for a source; config: without anything that depends on the sentence."""
+        tokens = sum(each.times * max(map(len, each.sequences)) for each in required.required)
+        config = replace(
+            config,
+            max_tokens=min(config.max_tokens, 2 * len(source) + tokens + _SLACK),
+            length_penalty=required.length_penalty * config.length_penalty,
+            early_stopping=False,
+        )
+        width = config.beam + min(2 * required.total, _MAX_MORE_HYPOTHESES)
+        return cls(required, config, width, len(source) + len(source) // 4 + _PATIENCE)

@@ -3,9 +3,9 @@
 There is one loop, `decode`, and three backends that make its steps:
 
     reference   PyTorch: every engine, device, retrieval and constraint (`reference`)
-    compiled    a CPU: steps in compiled code, with the model alone, segments of each sentence or a small store
-                (`compiled`)
-    graphs      a GPU: steps of fixed shape, recorded as CUDA graphs (`graphs`)
+    compiled    a CPU: steps in compiled code, with the model alone, segments of each sentence or a small store, and
+                with required content (`compiled`)
+    graphs      a GPU: steps of fixed shape, captured as CUDA graphs (`graphs`)
 
 `backend_for` chooses. Greedy search is a beam of 1 that stops at the first hypothesis that ends. A sentence is done
 when `beam` hypotheses are finished and no running one can still beat the worst of them, or when no continuation is
@@ -26,35 +26,57 @@ import torch
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.backend import Backend
-from knnmt.decoding.compiled import CompiledBackend, why_not_compiled
-from knnmt.decoding.graphs import GraphBackend, why_not_recorded
+from knnmt.decoding.compiled import CompiledBackend
+from knnmt.decoding.graphs import GraphBackend
 from knnmt.decoding.hypothesis import Hypothesis, OnPartial, OnSentence, OnStarted, Results
 from knnmt.decoding.reference import ReferenceBackend
+from knnmt.decoding.requirements import ConstrainedSentence, Requirements
 from knnmt.engine.base import Engine
+from knnmt.engine.fixed_state import GraphEngine
+from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.progress import ignore
+from knnmt.retrieval.needs import Need
 from knnmt.retrieval.retriever import BatchRetrieval
 
-MakeBackend = Callable[[Engine[Any], Sequence[Sequence[int]], DecodingConfig, BatchRetrieval | None], Backend]
+MakeBackend = Callable[..., Backend]
+Batch = tuple[Sequence[Sequence[int]], BatchRetrieval | None]
 
 
 class Choice(NamedTuple):
-    """The backend for a batch, and why the faster ones do not serve it."""
+    """The backend for a batch, and why each faster one does not serve it."""
 
     make: MakeBackend
     why: tuple[str, ...]
 
 
-def backend_for(engine: Engine[Any], config: DecodingConfig, retrieval: BatchRetrieval | None) -> Choice:
-    """The fastest backend that can make the steps."""
-    why: tuple[str, ...] = ()
-    for make, reason in (
-        (GraphBackend, why_not_recorded(engine, config, retrieval)),
-        (CompiledBackend, why_not_compiled(engine, retrieval)),
-    ):
-        if reason is None:
-            return Choice(make, why)
-        why += (reason,)
-    return Choice(ReferenceBackend, why)
+def needs(
+    engine: Engine[Any], config: DecodingConfig, retrieval: BatchRetrieval | None, constrained: bool = False
+) -> frozenset[Need]:
+    """What the steps of a batch need of a backend. constrained: whether its translations must have required content"""
+    compiled = isinstance(engine, TransformerEngine) and engine.compiled is not None
+    conditions = {
+        Need.CPU: engine.device.type != "cuda",
+        Need.ANY_SHAPE: not isinstance(engine, GraphEngine),
+        Need.PYTORCH: not compiled,
+        Need.HISTORY: bool(config.suppressed_sequences),
+        Need.REQUIRED_CONTENT: constrained,
+    }
+    of_search = frozenset(need for need, holds in conditions.items() if holds)
+    return of_search if retrieval is None else of_search | retrieval.needs
+
+
+def backend_for(
+    engine: Engine[Any], config: DecodingConfig, retrieval: BatchRetrieval | None, constrained: bool = False
+) -> Choice:
+    """The fastest backend that can make the steps. constrained: whether translations must have required content"""
+    wanted = needs(engine, config, retrieval, constrained)
+    why: list[str] = []
+    for backend in (GraphBackend, CompiledBackend):
+        lacking = wanted & backend.LACKS
+        if not lacking:
+            return Choice(backend, tuple(why))
+        why.append("; ".join(need.value for need in Need if need in lacking))
+    return Choice(ReferenceBackend, tuple(why))
 
 
 def search(
@@ -66,18 +88,26 @@ def search(
     on_partial: OnPartial | None = None,
     on_started: OnStarted = ignore,
     make: MakeBackend | None = None,
+    required: Sequence[Requirements] = (),
 ) -> list[list[Hypothesis]]:
-    """The `config.n_best` best hypotheses for each source, best first.
+    """The `config.n_best` best hypotheses for each source, best first; there may be none.
 
     on_sentence: is called for each sentence when it is done
     on_partial: is called with the progress of the others after every step
-    on_started: is called once if steps are recorded on a GPU, when it has work to do
+    on_started: is called once if steps are captured on a GPU, when it has work to do
     make: makes the backend; that of `backend_for` without it
+    required: what the hypotheses of each source must contain
     """
-    make = make or backend_for(engine, config, retrieval).make
+    make = make or backend_for(engine, config, retrieval, bool(required)).make
     make = partial(GraphBackend, on_started=on_started) if make is GraphBackend else make
-    config = _stopping(config)
-    results = Results([config] * len(sources))
+    constrained = [ConstrainedSentence.of(*each, config) for each in zip(sources, required, strict=bool(required))]
+    if constrained:  # no hypothesis is needed beyond those that are returned
+        results = Results([each.config for each in constrained], config.n_best)
+        config = replace(config, max_tokens=max(each.config.max_tokens for each in constrained))
+        make = partial(make, constrained=constrained)
+    else:
+        config = _stopping(config)
+        results = Results([config] * len(sources))
     with torch.inference_mode():
         backend = make(engine, sources, config, retrieval)
         for done in decode(backend, results, one_step=on_partial is not None):
@@ -95,13 +125,18 @@ def decode(backend: Backend, results: Results, one_step: bool = False) -> Iterat
     """
     with backend.context:
         while len(backend.sentences):
-            for number, hypothesis in backend.advance(results.least[backend.sentences], one_step):
-                results.add(number, hypothesis)
-            closed = results.closed(backend.sentences, backend.leaders, backend.lengths)
-            done: list[int] = backend.sentences[closed].tolist()
-            if done:
-                backend.keep(np.flatnonzero(~closed).tolist())
-            yield done
+            yield _advance(backend, results, one_step)
+
+
+@torch.inference_mode()
+def _advance(backend: Backend, results: Results, one_step: bool) -> list[int]:
+    for number, hypothesis in backend.advance(results.least[backend.sentences], one_step):
+        results.add(number, hypothesis)
+    closed = results.closed(backend.sentences, backend.leaders, backend.lengths)
+    done: list[int] = backend.sentences[closed].tolist()
+    if done:
+        backend.keep(np.flatnonzero(~closed).tolist())
+    return done
 
 
 def _stopping(config: DecodingConfig) -> DecodingConfig:
@@ -109,121 +144,91 @@ def _stopping(config: DecodingConfig) -> DecodingConfig:
     return replace(config, early_stopping=True) if config.beam == 1 else config
 
 
+# Many batches ---------------------------------------------------------------------------------------------------------
+
+
 def search_each(
-    engine: Engine[Any],
-    batches: Iterable[tuple[Sequence[Sequence[int]], BatchRetrieval | None]],
-    config: DecodingConfig,
+    engine: Engine[Any], batches: Iterable[Batch], config: DecodingConfig
 ) -> Iterator[list[list[Hypothesis]]]:
     """The hypotheses of one batch after another, as `search` finds them.
 
-    In compiled code, a sentence that is done gives its place to one of the next batch. While a GPU decodes a batch, the
+    In compiled code, a sentence that is done gives its slot to one of the next batch. While a GPU decodes a batch, the
     segments of the next are chosen.
     """
+    upcoming = _Upcoming(batches)
     if engine.device.type == "cuda":
-        yield from _choosing_ahead(engine, batches, config)
+        yield from _choosing_ahead(engine, upcoming, config)
         return
-    pool: _Pool | None = None
-    for sources, retrieval in batches:
-        compiled = backend_for(engine, config, retrieval).make is CompiledBackend
-        if pool is not None and not (compiled and len(sources) <= pool.size):
-            yield from pool.decode()
-            pool = None
-        if not compiled:
-            yield search(engine, sources, config, retrieval)
-        elif pool is None:
-            pool = _Pool(engine, sources, config, retrieval)
+    while upcoming.next is not None:
+        if _is_compiled(engine, config, upcoming.next):
+            yield from _in_flight(engine, upcoming, config)
         else:
-            yield from pool.decode(until_a_place_is_free=True)
-            pool.add(sources, retrieval)
-    if pool is not None:
-        yield from pool.decode()
+            sources, retrieval = upcoming.take()
+            yield search(engine, sources, config, retrieval)
 
 
-class _Pool:
-    """Batches that one compiled backend decodes, none larger than the first.
+class _Upcoming:
+    """Batches, of which the next can be seen before it is taken.
 
-    size: how many sentences are decoded at a time
+    next: None if there is no other
     """
 
-    def __init__(
-        self,
-        engine: Engine[Any],
-        sources: Sequence[Sequence[int]],
-        config: DecodingConfig,
-        retrieval: BatchRetrieval | None,
-    ) -> None:
-        self.size, self._config = len(sources), _stopping(config)
-        with torch.inference_mode():
-            self._backend = CompiledBackend(engine, sources, self._config, retrieval)
-        self._results = Results([self._config] * len(sources))
-        self._open = set(range(len(sources)))
-        self._batches = deque([range(len(sources))])
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = iter(batches)
+        self.next = next(self._batches, None)
 
-    def add(self, sources: Sequence[Sequence[int]], retrieval: BatchRetrieval | None) -> None:
-        """Begin a batch."""
-        with torch.inference_mode():
-            numbers = self._backend.add(sources, retrieval)
-        self._results.extend([self._config] * len(sources))
-        self._open.update(numbers)
-        self._batches.append(numbers)
+    def take(self) -> Batch:
+        """The next batch, which there must be."""
+        assert self.next is not None, "there is no other batch"  # noqa: S101
+        taken, self.next = self.next, next(self._batches, None)
+        return taken
 
-    def decode(self, until_a_place_is_free: bool = False) -> list[list[list[Hypothesis]]]:
-        """Make steps. Returns the results of batches that are done, up to the first that is not."""
-        with torch.inference_mode():
-            for done in decode(self._backend, self._results):
-                self._open.difference_update(done)
-                if until_a_place_is_free and len(self._backend.sentences) < self.size:
-                    break
-        found = []
-        while self._batches and self._open.isdisjoint(self._batches[0]):
-            found.append([self._results.best(number) for number in self._batches.popleft()])
-        return found
+
+def _is_compiled(engine: Engine[Any], config: DecodingConfig, batch: Batch) -> bool:
+    return backend_for(engine, config, batch[1]).make is CompiledBackend
+
+
+def _in_flight(engine: Engine[Any], upcoming: _Upcoming, config: DecodingConfig) -> Iterator[list[list[Hypothesis]]]:
+    """Decode the next batch in compiled code, and in its slots the batches after it that are no larger."""
+    sources, retrieval = upcoming.take()
+    size, config = len(sources), _stopping(config)
+    with torch.inference_mode():
+        backend = CompiledBackend(engine, sources, config, retrieval)
+    results, batches = Results([config] * size), deque([range(size)])
+    running = set(batches[0])
+    for done in decode(backend, results):
+        running.difference_update(done)
+        while batches and running.isdisjoint(batches[0]):
+            yield [results.best(number) for number in batches.popleft()]
+        if len(backend.sentences) < size and _fits(engine, upcoming, config, size):
+            sources, retrieval = upcoming.take()
+            with torch.inference_mode():
+                batches.append(backend.add(sources, retrieval))
+            results.extend([config] * len(sources))
+            running.update(batches[-1])
+
+
+def _fits(engine: Engine[Any], upcoming: _Upcoming, config: DecodingConfig, size: int) -> bool:
+    """Whether the next batch is compiled, too, and at most so large."""
+    batch = upcoming.next
+    return batch is not None and len(batch[0]) <= size and _is_compiled(engine, config, batch)
 
 
 def _choosing_ahead(
-    engine: Engine[Any],
-    batches: Iterable[tuple[Sequence[Sequence[int]], BatchRetrieval | None]],
-    config: DecodingConfig,
+    engine: Engine[Any], upcoming: _Upcoming, config: DecodingConfig
 ) -> Iterator[list[list[Hypothesis]]]:
-    """Search one batch after another. While one is decoded, the segments of the next are chosen."""
+    """Search one batch after another. When a device has begun with one, the segments of the next are chosen."""
     with ThreadPoolExecutor(1, "knnmt-choose") as beside:
-        earlier: Callable[[OnStarted], list[list[Hypothesis]]] | None = None
-        for sources, retrieval in batches:
-            chosen = None
-            if retrieval is not None and retrieval.chooses:
-                chosen = _SegmentsAhead(beside, partial(retrieval.choose, sources))
-            if earlier is not None:
-                yield earlier(ignore if chosen is None else chosen.begin)
-            earlier = partial(_search_once, chosen, engine, sources, config, retrieval)
-        if earlier is not None:
-            yield earlier(ignore)
+        while upcoming.next is not None:
+            sources, retrieval = upcoming.take()
+            chosen: list[Future[object]] = []
+            begin = partial(_begin_choice, beside, upcoming.next, chosen)
+            yield search(engine, sources, config, retrieval, on_started=begin)
+            for choice in chosen:
+                choice.result()
 
 
-class _SegmentsAhead:
-    """Chooses the segments of a batch in another thread. It begins late, because it slows down the start of a batch."""
-
-    def __init__(self, beside: ThreadPoolExecutor, choose: Callable[[], object]) -> None:
-        self._beside, self._choose = beside, choose
-        self._chosen: Future[object] | None = None
-
-    def begin(self) -> None:
-        self._chosen = self._beside.submit(self._choose)
-
-    def finish(self) -> None:
-        """Wait for the choice, if it has begun."""
-        if self._chosen is not None:
-            self._chosen.result()
-
-
-def _search_once(
-    chosen: _SegmentsAhead | None,
-    engine: Engine[Any],
-    sources: Sequence[Sequence[int]],
-    config: DecodingConfig,
-    retrieval: BatchRetrieval | None,
-    on_started: OnStarted,
-) -> list[list[Hypothesis]]:
-    """Search after the segments are chosen."""
-    if chosen is not None:
-        chosen.finish()
-    return search(engine, sources, config, retrieval, on_started=on_started)
+def _begin_choice(beside: ThreadPoolExecutor, batch: Batch | None, chosen: list[Future[object]]) -> None:
+    """Choose the segments of a batch in another thread."""
+    if batch is not None and batch[1] is not None and batch[1].chooses:
+        chosen.append(beside.submit(batch[1].choose, batch[0]))

@@ -1,7 +1,7 @@
 """Attention on a GPU with kernels that accept any shape.
 
 PyTorch prefers cuDNN on some GPUs, and cuDNN makes a plan for every new shape, which takes about 20 ms. Most batches
-have a shape of their own, and so do the steps of a search that is not recorded.
+have a shape of their own, and so do the steps of a search that is not captured.
 """
 
 from __future__ import annotations

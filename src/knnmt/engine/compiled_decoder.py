@@ -43,7 +43,7 @@ class CompiledDecoder:
     ) -> None:
         self._native = native
         self._dim, self.layers = shape.dim, len(layers)
-        self._kept = (embedding, layers, last_norm)
+        self._memory = (embedding, layers, last_norm)
         norms = [
             (each.self_residual.norm, each.cross_residual.norm, each.feed_forward_residual.norm) for each in layers
         ]

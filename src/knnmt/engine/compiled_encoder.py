@@ -38,7 +38,7 @@ class CompiledEncoder:
         """products: those of the encoder's layers, and one for each of the decoder's layers"""
         self._native = native
         self._dim = shape.dim
-        self._kept = (embedding, layers, last_norm)
+        self._memory = (embedding, layers, last_norm)
         mine, of_decoder = products
         norms = [(each.attention_residual.norm, each.feed_forward_residual.norm) for each in layers]
         self._layers = compiled_layers("EncoderLayer", mine, norms)

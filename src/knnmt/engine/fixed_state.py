@@ -1,4 +1,4 @@
-"""A decoder state of fixed shape at fixed addresses, so that a step on a GPU can be recorded once and replayed.
+"""A decoder state of fixed shape at fixed addresses, so that a step on a GPU can be captured once and replayed.
 
 Slots and their mask are as in `knnmt.engine.state`. Every row has the same length, and the device counts the position
 of the newest token. A replayed step knows neither the batch nor its progress.
@@ -15,7 +15,7 @@ from torch import Tensor
 from knnmt.engine.base import SpecialTokens
 from knnmt.engine.state import Admitted
 
-Kept = TypeVar("Kept")
+Shared = TypeVar("Shared")
 
 
 class FixedMemory:
@@ -138,8 +138,8 @@ class FixedState:
 
 
 @runtime_checkable
-class RecordingEngine(Protocol):
-    """The interface of an engine whose steps can be recorded. `base.Engine` describes the members of the same names.
+class GraphEngine(Protocol):
+    """The interface of an engine whose steps can be captured. `base.Engine` describes the members of the same names.
 
     None of its methods waits for the device or depends on computed values.
     """
@@ -160,7 +160,7 @@ class RecordingEngine(Protocol):
     def special_tokens(self) -> SpecialTokens: ...
 
     def fixed_memory(self, sentences: int, width: int, capacity: int, source: int) -> FixedMemory:
-        """Memory for decoder states whose steps can be recorded."""
+        """Memory for decoder states whose steps can be captured."""
 
     def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         """tokens (sentences, source) -> states (sentences, source, dim).
@@ -180,8 +180,8 @@ class RecordingEngine(Protocol):
     def log_probabilities(self, representations: Tensor, /) -> Tensor:
         """(..., dim) -> (..., vocabulary), float32."""
 
-    def kept(self, kind: type[Kept]) -> Kept:
+    def get_or_make(self, kind: type[Shared]) -> Shared:
         """The one object of this class that belongs to the weights. The first call makes it.
 
-        Decoding keeps its arenas in this way. Engines with the same weights share them; the last engine frees them.
+        Decoding keeps its buffers here. Engines with the same weights share them; the last engine frees them.
         """

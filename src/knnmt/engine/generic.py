@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from knnmt import timing
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.foreign_code import explain_refusal, require_no_custom_search
-from knnmt.engine.languages import TellLanguages, Told
+from knnmt.engine.languages import ConfigureLanguages, LanguageSetup
 from knnmt.engine.layers import AnyProjection, projection
 from knnmt.engine.rows import Rows
 from knnmt.errors import CheckpointError, KnnmtError, MissingDependencyError, SettingError, UnsupportedModelError
@@ -71,14 +71,14 @@ class GenericEngine:
         name: str,
         model: Any,
         max_positions: int,
-        told: Told,
-        tell: TellLanguages,
+        setup: LanguageSetup,
+        configure: ConfigureLanguages,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
         self._positions = max_positions
-        self._tell = tell
-        self._take(told)
+        self._configure = configure
+        self._use(setup)
         self._read_fingerprint = fingerprint
         self._model = model
         self.device: torch.device = model.device
@@ -92,7 +92,7 @@ class GenericEngine:
                 weight, bias = _take_output_projection(model)
                 self._output: AnyProjection = projection(weight, bias, of_steps=True)
                 self.vocabulary_size, self.dim = weight.shape
-                told.require_tokens(name, self.vocabulary_size)
+                setup.require_tokens(name, self.vocabulary_size)
                 self._require_same(expected, source, target.to(self.device))
             except KnnmtError:
                 raise
@@ -101,19 +101,19 @@ class GenericEngine:
                     f"{name}: a model of type {model.config.model_type!r} that does not run as text to text: {error}"
                 ) from error
 
-    def _take(self, told: Told) -> None:
-        self.languages = told.languages
-        self.tokenizer = told.tokenizer
-        self.special_tokens = told.special_tokens
-        self.generation = told.generation
-        self.max_positions = told.text_positions(self._positions)
+    def _use(self, setup: LanguageSetup) -> None:
+        self.languages = setup.languages
+        self.tokenizer = setup.tokenizer
+        self.special_tokens = setup.special_tokens
+        self.generation = setup.generation
+        self.max_positions = setup.text_positions(self._positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
         """The same weights, set to other languages."""
-        told = self._tell(source, target)
-        told.require_tokens(self.name, self.vocabulary_size)
+        setup = self._configure(source, target)
+        setup.require_tokens(self.name, self.vocabulary_size)
         other = copy(self)
-        other._take(told)
+        other._use(setup)
         return other
 
     def _whole(self, source: list[list[int]], target: Tensor) -> Tensor:

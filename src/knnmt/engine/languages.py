@@ -91,7 +91,7 @@ class LanguageTokenizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LanguageSetup:
     """The parts of a model that depend on the languages it was set to."""
 
     languages: Languages
@@ -122,15 +122,19 @@ class Told:
         return positions - len(self.special_tokens.beginning) + 1
 
 
-TellLanguages = Callable[[str | None, str | None], Told]
+ConfigureLanguages = Callable[[str | None, str | None], LanguageSetup]
 """Returns the parts of a model that depend on its languages, for a source and a target language."""
 
 
-def tell_languages(
-    told: Told, model_type: object, tokenizer_config: Mapping[str, Any], source: str | None, target: str | None
-) -> Told:
+def configure_languages(
+    setup: LanguageSetup,
+    model_type: object,
+    tokenizer_config: Mapping[str, Any],
+    source: str | None,
+    target: str | None,
+) -> LanguageSetup:
     """Set a model to translate between these languages; raise an error if it cannot."""
-    stated, tokenizer = told.languages, told.tokenizer
+    stated, tokenizer = setup.languages, setup.tokenizer
     form, codes = _language_tokens(model_type, tokenizer)
     if not codes or form in _NAMES_TARGET_ONLY:
         _require_stated("source", source, stated)
@@ -143,18 +147,18 @@ def tell_languages(
                 IgnoredSettingWarning,
                 stacklevel=2,
             )
-        return told
+        return setup
     assert isinstance(tokenizer, VocabularyTokenizer)  # noqa: S101 - other tokenizers have no codes
     names = sorted(codes)
     # A multilingual checkpoint that states only one side states a default. Both sides together are a choice.
     if source is None and target is None and (form in _NAMES_TARGET_ONLY or (stated.source and stated.target)):
         source, target = stated.source, best_code(stated.target or "", names)
     target_code = _chosen("target", target, names)
-    end = told.special_tokens.end
+    end = setup.special_tokens.end
     if form in _NAMES_TARGET_ONLY:
         languages = Languages(source or stated.source, target_code, tuple(names))
         wrapped = LanguageTokenizer(tokenizer, [codes[target_code]], [end], end)
-        return replace(told, languages=languages, tokenizer=wrapped)
+        return replace(setup, languages=languages, tokenizer=wrapped)
     source_code = _chosen("source", source, names)
     languages = Languages(source_code, target_code, tuple(names))
     from_, to = codes[source_code], codes[target_code]
@@ -164,17 +168,17 @@ def tell_languages(
     after = old_mbart or bool(tokenizer_config.get("legacy_behaviour"))
     before_source, after_source = ([], [end, from_]) if after else ([from_], [end])
     if old_mbart:
-        return Told(
+        return LanguageSetup(
             languages,
             LanguageTokenizer(tokenizer, before_source, after_source, end),
-            replace(told.special_tokens, decoder_start=to),
-            replace(told.generation, forced_first_token=None),
+            replace(setup.special_tokens, decoder_start=to),
+            replace(setup.generation, forced_first_token=None),
         )
-    return Told(
+    return LanguageSetup(
         languages,
         LanguageTokenizer(tokenizer, before_source, after_source, end, to),
-        replace(told.special_tokens, target_code=to),
-        replace(told.generation, forced_first_token=to),
+        replace(setup.special_tokens, target_code=to),
+        replace(setup.generation, forced_first_token=to),
     )
 
 

@@ -24,7 +24,7 @@ from knnmt.engine.checkpoint import (
 )
 from knnmt.engine.families import FAMILIES, MAY_STAY, with_unsaid
 from knnmt.engine.generic import GenericEngine, load_transformers_model
-from knnmt.engine.languages import TellLanguages, Told, stated_languages, tell_languages
+from knnmt.engine.languages import ConfigureLanguages, LanguageSetup, configure_languages, stated_languages
 from knnmt.engine.precision import choose_device, choose_dtype
 from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY
 from knnmt.engine.tokenizer import load_tokenizer
@@ -61,14 +61,14 @@ def load_engine(
             raise CheckpointError(f"{directory}: config.json: {error}") from error
         chosen_device = choose_device(device)
         chosen_dtype = choose_dtype(dtype, chosen_device, with_int8=family in FAMILIES)
-        tell = _tell(directory, config, positions)
-        told = tell(source_lang, target_lang)
+        configure = _configure(directory, config, positions)
+        setup = configure(source_lang, target_lang)
         read_once = cache(lambda: fingerprint(directory))
         if shape is None:
             running = load_transformers_model(directory, family, chosen_device, chosen_dtype)
-            return GenericEngine(name, running, positions, told, tell, read_once)
+            return GenericEngine(name, running, positions, setup, configure, read_once)
         weights = Weights(load_tensors(directory), str(directory), chosen_device, chosen_dtype)
-        engine = TransformerEngine(name, shape, weights, told, tell, read_once)
+        engine = TransformerEngine(name, shape, weights, setup, configure, read_once)
         weights.require_all_taken(MAY_STAY)
         return engine
 
@@ -79,10 +79,10 @@ def _positions(config: Mapping[str, Any]) -> int:
     return read_size(config, name) if config.get(name) else _UNBOUNDED
 
 
-def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> TellLanguages:
+def _configure(directory: Path, config: Mapping[str, Any], positions: int) -> ConfigureLanguages:
     """Make the function that sets an engine's parts beside its weights to given languages."""
     tokenizer_config = read_tokenizer_config(directory, config)
-    plain = Told(
+    plain = LanguageSetup(
         stated_languages(directory, config, tokenizer_config),
         load_tokenizer(directory),
         special_tokens(directory, config),
@@ -91,9 +91,9 @@ def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> TellLan
     # The shipped models have two languages. To look for more would only cost time at every start.
     family = None if directory.parent == MODELS_DIRECTORY else config.get("model_type")
 
-    def tell(source: str | None, target: str | None) -> Told:
-        told = tell_languages(plain, family, tokenizer_config, source, target)
-        longest = min(told.generation.max_tokens, told.text_positions(positions) - 1)
-        return replace(told, generation=replace(told.generation, max_tokens=longest))
+    def configure(source: str | None, target: str | None) -> LanguageSetup:
+        setup = configure_languages(plain, family, tokenizer_config, source, target)
+        longest = min(setup.generation.max_tokens, setup.text_positions(positions) - 1)
+        return replace(setup, generation=replace(setup.generation, max_tokens=longest))
 
-    return tell
+    return configure

@@ -52,9 +52,9 @@ class CompiledProduct:
     ) -> None:
         self._native = native
         self.inputs, self.outputs = shape
-        self._kept = (panels, None if bias is None else bias.contiguous(), scales, starts)
+        self._memory = (panels, None if bias is None else bias.contiguous(), scales, starts)
         self.matrix = made("Matrix", digits=digits, bytes=_BYTES[panels.dtype], inputs=shape[0], outputs=shape[1])
-        for name, tensor in zip(("panels", "bias", "scales", "starts"), self._kept, strict=True):
+        for name, tensor in zip(("panels", "bias", "scales", "starts"), self._memory, strict=True):
             self.matrix[name] = 0 if tensor is None else tensor.data_ptr()
         self.address = address(self.matrix)
         self._scratch_bytes = digits * ((self.inputs + 3) // 4 * 4) + 4 if digits else 0  # for each row

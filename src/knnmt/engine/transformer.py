@@ -22,8 +22,8 @@ from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
 from knnmt.engine.compiled_encoder import CompiledEncoder
-from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept
-from knnmt.engine.languages import TellLanguages, Told
+from knnmt.engine.fixed_state import FixedMemory, FixedState, Shared
+from knnmt.engine.languages import ConfigureLanguages, LanguageSetup
 from knnmt.engine.product import CompiledProduct
 from knnmt.engine.rows import Rows
 from knnmt.engine.sending import sent
@@ -40,15 +40,15 @@ class TransformerEngine:
         name: str,
         shape: Architecture,
         weights: Weights,
-        told: Told,
-        tell: TellLanguages,
+        setup: LanguageSetup,
+        configure: ConfigureLanguages,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
         self._read_fingerprint = fingerprint
         self._shape = shape
-        self._tell = tell
-        self._take(told)
+        self._configure = configure
+        self._use(setup)
         self.dim = shape.dim
         self._source_embedding = Embedding.of(weights, "encoder", shape)
         self._target_embedding = Embedding.of(weights, "decoder", shape)
@@ -72,28 +72,28 @@ class TransformerEngine:
         self.device = output.device
         self.dtype = output.dtype
         self.computes_in = str(weights.dtype).removeprefix("torch.")
-        self._kept: dict[type, object] = {}
+        self._shared: dict[type, object] = {}
         self._require_fit()
-        told.require_tokens(name, self.vocabulary_size)
+        setup.require_tokens(name, self.vocabulary_size)
 
-    def _take(self, told: Told) -> None:
-        self.languages = told.languages
-        self.tokenizer = told.tokenizer
-        self.special_tokens = told.special_tokens
-        self.generation = told.generation
-        self.max_positions = told.text_positions(self._shape.max_positions)
+    def _use(self, setup: LanguageSetup) -> None:
+        self.languages = setup.languages
+        self.tokenizer = setup.tokenizer
+        self.special_tokens = setup.special_tokens
+        self.generation = setup.generation
+        self.max_positions = setup.text_positions(self._shape.max_positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
         """The same weights, set to other languages."""
-        told = self._tell(source, target)
-        told.require_tokens(self.name, self.vocabulary_size)
+        setup = self._configure(source, target)
+        setup.require_tokens(self.name, self.vocabulary_size)
         other = copy(self)
-        other._take(told)
+        other._use(setup)
         return other
 
-    def kept(self, kind: type[Kept]) -> Kept:
+    def get_or_make(self, kind: type[Shared]) -> Shared:
         """The one object of this class that belongs to the weights. The first call makes it."""
-        found = self._kept.setdefault(kind, kind())
+        found = self._shared.setdefault(kind, kind())
         assert isinstance(found, kind)  # noqa: S101 - objects are stored under their class
         return found
 
@@ -167,7 +167,7 @@ class TransformerEngine:
         return [layer.cross_key_value(x).view(sentences, longest, 2, heads, head_dim) for layer in self._decoder]
 
     def fixed_memory(self, sentences: int, width: int, capacity: int, source: int) -> FixedMemory:
-        """Memory for decoder states whose steps can be recorded."""
+        """Memory for decoder states whose steps can be captured."""
         return FixedMemory(self._layer_heads, sentences, width, capacity, source, self._target_embedding.tokens)
 
     @property
@@ -181,7 +181,7 @@ class TransformerEngine:
         tokens: Tensor,
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
-        # Recorded steps keep their shapes: if our own kernel cannot serve one, cuDNN is a little faster.
+        # Captured steps keep their shapes: if our own kernel cannot serve one, cuDNN is a little faster.
         attention = any_shape(self.device) if isinstance(state, TransformerState) else nullcontext()
         with timing.stage("decoder"), torch.inference_mode(), attention:
             sentences, width, m = tokens.shape

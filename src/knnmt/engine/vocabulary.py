@@ -31,11 +31,13 @@ class WrittenVocabulary:
         pieces = [tokenizer.piece(token) for token in range(size)]
         self.texts = [_text(piece, tokenizer, token) for token, piece in enumerate(pieces)]
         # If the vocabulary marks ends of words instead of beginnings, a token does not show whether it joins a word.
-        told = any(piece.startswith(_SPACES) for piece in pieces)
-        self.joins = np.array([told and text[:1].isalnum() for text in self.texts])
+        marks_word_starts = any(piece.startswith(_SPACES) for piece in pieces)
+        self.joins = np.array([marks_word_starts and text[:1].isalnum() for text in self.texts])
         self.spaced = np.array([text[:1] == " " for text in self.texts])
         self.blank = np.array([text == " " for text in self.texts])
-        self.closing = np.array([told and (text[-1:].isalnum() or text[-1:] in CLOSING) for text in self.texts])
+        self.closing = np.array(
+            [marks_word_starts and (text[-1:].isalnum() or text[-1:] in CLOSING) for text in self.texts]
+        )
 
     def holding(self, characters: Collection[str]) -> npt.NDArray[np.bool_]:
         """(vocabulary,): which tokens contain one of these characters."""

@@ -43,7 +43,7 @@ struct Steps {
     std::vector<uint8_t> scratch;
 
     int64_t forced(const Running& each) const {
-        if (rules.forced_last >= 0 && each.state.length == rules.max_tokens - 1) return rules.forced_last;
+        if (rules.forced_last >= 0 && each.state.length == each.max_tokens - 1) return rules.forced_last;
         return each.state.length == 0 ? rules.forced_first : -1;
     }
 
@@ -69,15 +69,15 @@ struct Steps {
     }
 
     // Whether every sentence has room for a step.
-    bool has_room() {
+    bool has_capacity() {
         for (Running* each = search.running; each < search.running + search.sentences; ++each) {
-            if (each->state.used + rules.beam > search.capacity) {
+            if (each->state.used + each->state.width > search.capacity) {
                 compact(each->state);
-                search.lacks_slots |= 2 * each->state.used + rules.beam > search.capacity;  // or it would soon be full again
+                search.lacks_slots |= 2 * each->state.used + each->state.width > search.capacity;  // or it would soon be full again
             }
-            search.lacks_room |= each->state.length + 1 > search.room;
+            search.lacks_tokens |= each->state.length + 1 > search.token_capacity;
         }
-        return !search.lacks_slots && !search.lacks_room;
+        return !search.lacks_slots && !search.lacks_tokens;
     }
 
     bool decode() {
@@ -88,23 +88,23 @@ struct Steps {
             sentences.push_back(each->state);
             first_rows.push_back(static_cast<int64_t>(inputs.size()));
             const int64_t length = each->state.length;
-            for (int64_t w = 0; w < each->state.width; ++w) inputs.push_back(length ? each->tokens[w * search.room + length - 1] : rules.start);
+            for (int64_t w = 0; w < each->state.width; ++w) inputs.push_back(length ? each->tokens[w * search.token_capacity + length - 1] : rules.start);
         }
         const size_t rows = inputs.size();
         representations.resize(rows * static_cast<size_t>(dim));
+        log_probabilities.resize(rows * static_cast<size_t>(vocabulary));
+        offsets.assign(rows, 0.0f);
         const State state{search.sentences, 1, search.capacity, search.layer_stride, sentences.data()};
         return knnmt_decode(&decoder, &state, inputs.data(), representations.data(), threads);
     }
 
     void score() {
         const int64_t rows = static_cast<int64_t>(inputs.size());
-        log_probabilities.resize(static_cast<size_t>(rows * vocabulary));
         scratch.resize(static_cast<size_t>(rows * (output.digits * products::code_stride(output.inputs) + 4)));
         knnmt_log_probabilities(&output, representations.data(), log_probabilities.data(), scratch.data(), static_cast<int32_t>(rows), threads);
     }
 
     bool mix() {
-        offsets.assign(inputs.size(), 0.0f);
         std::vector<OwnRows> mixed;
         std::vector<int32_t> numbers;
         for (int32_t i = 0; i < search.sentences; ++i) {
@@ -134,83 +134,108 @@ struct Steps {
             const int64_t* begin = rules.sequence_tokens;
             for (int32_t i = 0; i < rules.sequences; ++i) {
                 const int64_t* end = rules.sequence_tokens + rules.sequence_ends[i];
-                if (has_reached(each.tokens + w * search.room, each.state.length, begin, end - 1)) scores[end[-1]] = NEVER;
+                if (has_reached(each.tokens + w * search.token_capacity, each.state.length, begin, end - 1)) scores[end[-1]] = NEVER;
                 begin = end;
             }
         }
     }
 
-    // The best continuations of a sentence, as knnmt_best has them.
-    void best(const Running& each, int64_t row, float* scores, int64_t* places) {
-        const int32_t count = 2 * rules.beam, width = each.state.width;
-        const int64_t told = forced(each);
-        if (told >= 0) {
-            for (int32_t i = 0; i < count; ++i) {
-                scores[i] = i < width ? each.scores[i] : NEVER;
-                places[i] = i < width ? i * vocabulary + told : 0;
-            }
-            return;
-        }
-        forbid(each, row);
-        std::vector<float> before(static_cast<size_t>(width));
-        for (int32_t w = 0; w < width; ++w) before[static_cast<size_t>(w)] = each.scores[w] + offsets[static_cast<size_t>(row + w)];
-        // Of a single hypothesis, the best token is that of the best log-probability, which a sum might round away.
-        const float single = width == 1 ? before[0] : 0.0f;
-        if (width == 1) before[0] = 0.0f;
-        best_of(before.data(), &log_probabilities[static_cast<size_t>(row * vocabulary)], width, vocabulary, count, scores, places);
-        for (int32_t i = 0; i < count; ++i) scores[i] += single;
+    // Scores of the hypotheses of a sentence before their next token.
+    std::vector<float> before(const Running& each, int64_t row) const {
+        std::vector<float> found(each.scores, each.scores + each.state.width);
+        for (size_t w = 0; w < found.size(); ++w) found[w] += offsets[static_cast<size_t>(row) + w];
+        return found;
     }
 
-    void end(int32_t sentence, const int64_t* tokens, int64_t last, float score) {
+    // The best continuations of a sentence, whatever they contain, as knnmt_best has them.
+    Followed follow_freely(const Running& each, int64_t row) {
+        const int32_t count = 2 * rules.beam, width = each.state.width;
+        const int64_t token = forced(each);
+        std::vector<Continuation> best;
+        if (token >= 0) {
+            for (int32_t w = 0; w < width; ++w) best.push_back({w, token, each.scores[w]});
+            best.resize(static_cast<size_t>(count), {0, 0, NEVER});
+        } else {
+            forbid(each, row);
+            std::vector<float> sums = before(each, row), scores(static_cast<size_t>(count));
+            std::vector<int64_t> places(scores.size());
+            // Of a single hypothesis, the best token is that of the best log-probability, which a sum might round away.
+            const float single = width == 1 ? sums[0] : 0.0f;
+            if (width == 1) sums[0] = 0.0f;
+            best_of(sums.data(), &log_probabilities[static_cast<size_t>(row * vocabulary)], width, vocabulary, count, scores.data(), places.data());
+            for (size_t i = 0; i < scores.size(); ++i) best.push_back({places[i] / vocabulary, places[i] % vocabulary, scores[i] + single});
+        }
+        const bool last = each.state.length + 1 == each.max_tokens, alone = token >= 0 && each.state.length == 0;
+        const size_t most = alone ? 1 : static_cast<size_t>(rules.beam);  // a forced first token has one continuation of one hypothesis
+        Followed followed;
+        for (size_t i = 0; i < best.size(); ++i) {
+            const bool possible = best[i].score > NEVER, ends = best[i].token == rules.end && possible;
+            if (i < static_cast<size_t>(rules.beam) && (ends || last) && possible) followed.ended.push_back(best[i]);
+            if (!ends && followed.going.size() < most) followed.going.push_back(best[i]);
+        }
+        followed.leader = followed.going[0].score;
+        return followed;
+    }
+
+    Followed follow_required_of(const Running& each, int64_t row) {
+        float* const scores = &log_probabilities[static_cast<size_t>(row * vocabulary)];
+        const int64_t token = forced(each);
+        if (token >= 0) {
+            std::fill_n(scores, each.state.width * vocabulary, NEVER);
+            for (int32_t w = 0; w < each.state.width; ++w) scores[w * vocabulary + token] = 0;
+        } else {
+            forbid(each, row);
+        }
+        const std::vector<float> sums = before(each, row);
+        return follow_required({*each.required, rules.end, vocabulary, each.max_tokens, rules.beam, each.state.width, each.state.length, search.token_capacity,
+                                each.tokens, each.progress, sums.data(), scores});
+    }
+
+    void end(int32_t sentence, const int64_t* tokens, const Continuation& last) {
         const int64_t length = search.running[sentence].state.length;
         Ended& ended = search.ended[search.endings++];
         ended.sentence = sentence;
-        ended.score = score;
+        ended.score = last.score;
         std::copy_n(tokens, length, ended.tokens);
-        ended.tokens[length] = last;
+        ended.tokens[length] = last.token;
     }
 
-    // Hypotheses end, and the best others are followed.
-    void follow(int32_t number, const float* scores, const int64_t* places) {
+    // Hypotheses end, and others go on.
+    void follow(int32_t number, const Followed& followed) {
         Running& each = search.running[number];
-        const int64_t length = each.state.length, told = forced(each);
-        const bool last = length + 1 == rules.max_tokens, alone = told >= 0 && length == 0;  // one continuation of one hypothesis
-        std::vector<int64_t> parents, newest;
-        std::vector<float> sums;
-        for (int32_t i = 0; i < 2 * rules.beam; ++i) {
-            const int64_t parent = places[i] / vocabulary, token = places[i] % vocabulary;
-            const bool ends = token == rules.end && scores[i] > NEVER;
-            if (i < rules.beam && (ends || last) && scores[i] > NEVER) end(number, each.tokens + parent * search.room, token, scores[i]);
-            if (ends || parents.size() >= static_cast<size_t>(alone ? 1 : rules.beam)) continue;
-            parents.push_back(parent);
-            newest.push_back(token);
-            sums.push_back(scores[i]);
+        const int64_t length = each.state.length;
+        for (const Continuation& ended : followed.ended) end(number, each.tokens + ended.parent * search.token_capacity, ended);
+        std::vector<int64_t> parents;
+        for (const Continuation& going : followed.going) parents.push_back(going.parent);
+        if (!parents.empty()) {
+            take_over(each.tokens, search.token_capacity, length, parents);
+            take_over(each.state.visible, search.capacity, each.state.used + each.state.width, parents);
         }
-        take_over(each.tokens, search.room, length, parents);
-        take_over(each.state.visible, search.capacity, each.state.used + each.state.width, parents);
         for (size_t w = 0; w < parents.size(); ++w) {
-            each.tokens[static_cast<int64_t>(w) * search.room + length] = newest[w];
-            each.scores[w] = sums[w];
+            each.tokens[static_cast<int64_t>(w) * search.token_capacity + length] = followed.going[w].token;
+            each.scores[w] = followed.going[w].score;
         }
+        std::copy(followed.progress.begin(), followed.progress.end(), each.progress);
         each.state.used += each.state.width;
         each.state.width = static_cast<int32_t>(parents.size());
         ++each.state.length;
-        const double hoped = static_cast<double>(rules.hoped_length ? rules.hoped_length : each.state.length);
-        each.closed = last || !(each.scores[0] > NEVER) || static_cast<double>(each.scores[0]) / std::pow(hoped, rules.length_penalty) <= each.least;
+        each.leader = followed.leader;
+        const double hoped = static_cast<double>(each.hoped_length ? each.hoped_length : each.state.length);
+        each.closed = each.state.length == each.max_tokens || !(each.leader > NEVER) ||
+                      static_cast<double>(each.leader) / std::pow(hoped, each.length_penalty) <= each.least;
     }
 
     bool choose() {
-        const size_t count = 2 * static_cast<size_t>(rules.beam);
-        std::vector<float> scores(count * static_cast<size_t>(search.sentences));
-        std::vector<int64_t> places(scores.size());
+        std::vector<Followed> followed(static_cast<size_t>(search.sentences));
         teams::Team team(threads);
         team.each(search.sentences, [&](int64_t i) {
-            const size_t at = static_cast<size_t>(i);
-            best(search.running[i], first_rows[at], &scores[at * count], &places[at * count]);
+            const Running& each = search.running[i];
+            const int64_t row = first_rows[static_cast<size_t>(i)];
+            followed[static_cast<size_t>(i)] = each.required ? follow_required_of(each, row) : follow_freely(each, row);
         });
         bool closed = false;
         for (int32_t i = 0; i < search.sentences; ++i) {
-            follow(i, &scores[static_cast<size_t>(i) * count], &places[static_cast<size_t>(i) * count]);
+            follow(i, followed[static_cast<size_t>(i)]);
             closed |= search.running[i].closed != 0;
         }
         return search.endings || closed;
@@ -227,10 +252,10 @@ extern "C" {
 
 int32_t knnmt_beam(const Decoder* decoder, const Matrix* output, const Rules* rules, Search* search, int32_t threads) {
     Steps steps{*decoder, *output, *rules, *search, threads};
-    search->endings = search->lacks_slots = search->lacks_room = 0;
+    search->endings = search->lacks_slots = search->lacks_tokens = 0;
     Clock clock;
     for (int32_t made = 0; made < search->steps; ++made) {
-        if (!steps.has_room()) return made;
+        if (!steps.has_capacity()) return made;
         if (!steps.decode()) return -1;
         search->seconds[0] += clock.lap();
         if (!steps.all_forced()) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -40,57 +41,54 @@ void log_softmax(float* row, int64_t count) {
     for (int64_t i = 0; i < count; ++i) row[i] -= offset;
 }
 
-// The best of what was added, the earlier where two are as good.
-struct Best {
-    using Found = std::pair<float, int64_t>;
-    size_t wanted;
-    std::vector<Found> found;
-    float limit = -std::numeric_limits<float>::infinity();
-    bool full = false;
-
-    static bool before(const Found& a, const Found& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; }
-    void add(float score, int64_t place) {
-        if (full && !(score > limit)) return;
-        found.emplace_back(score == score ? score : -std::numeric_limits<float>::infinity(), place);
-        if (found.size() < 4 * wanted) return;
-        std::nth_element(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(wanted) - 1, found.end(), before);
-        found.resize(wanted);
-        limit = found.back().first;
-        full = true;
-    }
-};
-
 constexpr int64_t TOGETHER = 4 * FLOATS;  // scores that are looked at together
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
-bool any_above(const float* row, float limit) {
-    Ints above = {};
-    for (int64_t i = 0; i < TOGETHER; i += FLOATS) above |= load<Floats>(row + i) > limit;
-    uint64_t bits[WIDTH / 8], any = 0;
-    std::memcpy(bits, &above, sizeof(bits));
-    for (uint64_t some : bits) any |= some;
-    return any;
+// The largest of some scores, at most TOGETHER; no NaN.
+float highest(const float* scores, int64_t count) {
+    Floats most = Floats{} + NEVER;
+    for (int64_t i = 0; i < count; i += FLOATS) {
+        const Floats some = load_some(scores + i, count - i, NEVER);
+        most = some > most ? some : most;
+    }
+    return largest(most);
 }
 
 }  // namespace
 
 void best_of(const float* scores, const float* log_probabilities, int32_t width, int64_t vocabulary, int32_t count, float* best,
              int64_t* places) {
-    Best mine{static_cast<size_t>(count)};
-    for (int64_t w = 0; w < width; ++w) {
-        const float score = scores[w];
-        const float* row = log_probabilities + w * vocabulary;
+    using Found = std::pair<float, int64_t>;
+    thread_local std::vector<float> maxima, sorted;
+    thread_local std::vector<Found> found;
+    maxima.clear();
+    for (int64_t w = 0; w < width; ++w)
         for (int64_t i = 0; i < vocabulary; i += TOGETHER) {
-            // Rounding may not hide one that is as good: the limit is taken a little lower than it is.
-            const float limit = mine.limit - score - 1e-3f * (1 + std::fabs(mine.limit) + std::fabs(score));
-            if (mine.full && i + TOGETHER <= vocabulary && !any_above(row + i, limit)) continue;
-            for (int64_t j = i; j < std::min(vocabulary, i + TOGETHER); ++j) mine.add(row[j] + score, w * vocabulary + j);
+            const float most = highest(log_probabilities + w * vocabulary + i, std::min(TOGETHER, vocabulary - i)) + scores[w];
+            maxima.push_back(most == most ? most : NEVER);
         }
+    // At least `count` sums are as good as `least`: those of the best parts.
+    float least = NEVER;
+    if (maxima.size() > static_cast<size_t>(count)) {
+        sorted = maxima;
+        std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), std::greater<float>());
+        least = sorted[static_cast<size_t>(count) - 1];
     }
-    std::sort(mine.found.begin(), mine.found.end(), Best::before);
-    mine.found.resize(std::max(mine.found.size(), static_cast<size_t>(count)), {-std::numeric_limits<float>::infinity(), 0});
+    found.clear();
+    const float* most = maxima.data();
+    for (int64_t w = 0; w < width; ++w)
+        for (int64_t i = 0; i < vocabulary; i += TOGETHER, ++most) {
+            if (*most < least || *most == NEVER) continue;
+            for (int64_t j = w * vocabulary + i; j < w * vocabulary + std::min(vocabulary, i + TOGETHER); ++j) {
+                const float sum = log_probabilities[j] + scores[w];
+                if (sum >= least && sum > NEVER) found.emplace_back(sum, j);
+            }
+        }
+    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+    found.resize(static_cast<size_t>(count), {NEVER, 0});
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-        best[i] = mine.found[i].first;
-        places[i] = mine.found[i].second;
+        best[i] = found[i].first;
+        places[i] = found[i].second;
     }
 }
 

@@ -1,8 +1,7 @@
 """The steps of a batch in compiled code: cache, search, and equations 2 and 3 in two calls per step besides the search.
 
 It serves the usual case: every sentence has the same store and settings, on the CPU, without a gate or evidence, and
-with a fixed or fading λ or a combiner that is compiled, too (`retriever.steps_for`). It finds the same as
-`plain.PlainSteps`.
+with a fixed or fading λ or a combiner that is compiled, too. It finds the same as `plain.PlainSteps`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.native.structures import address, made
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
+from knnmt.retrieval.needs import Group, Need
 from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.statistics import Statistics
-from knnmt.retrieval.step import Combiner
 from knnmt.retrieval.trained.compiled import CompiledNetwork
-
-MAX_NEIGHBOURS = 256  # as in step.cpp
 
 
 def _at(tensor: Tensor) -> int:
@@ -66,17 +63,26 @@ def damage(store: Snapshot, vocabulary: int) -> DatastoreDamagedError:
 class CompiledSteps:
     """The retrieval of a batch, step by step."""
 
-    def __init__(
-        self,
-        native: Any,
-        store: Snapshot,
-        config: RetrievalConfig,
-        sentences: int,
-        statistics: Statistics,
-        network: CompiledNetwork | None = None,
-    ) -> None:
-        self._native = native
-        self._network = network
+    LACKS = frozenset(
+        {
+            Need.EVIDENCE,
+            Need.SEVERAL_SETTINGS,
+            Need.EMPTY_STORE,
+            Need.STORE_ON_GPU,
+            Need.NO_LIBRARY,
+            Need.FAST,
+            Need.GATE,
+            Need.OTHER_COMBINER,
+            Need.WHOLE_STATES,
+            Need.FLOAT32_SEGMENTS,
+            Need.MANY_NEIGHBOURS,
+        }
+    )
+
+    def __init__(self, group: Group, sentences: int, statistics: Statistics) -> None:
+        self._native: Any = library()
+        store, config = group.store, group.config
+        self._network = network = CompiledNetwork.of(group.combiner, config.k)
         self._store = store
         self._config = config
         self._statistics = statistics
@@ -85,32 +91,8 @@ class CompiledSteps:
         self._mixing = mixing_of(store, config, network)
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
-        self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
+        self._cache = None if config.cache is None else _CompiledCache(self._native, config.cache, self._k, sentences)
         self._own: CompiledOwnEntries | None = None
-
-    @classmethod
-    def of(
-        cls,
-        store: Snapshot,
-        config: RetrievalConfig,
-        sentences: int,
-        statistics: Statistics,
-        combiner: Combiner | None = None,
-    ) -> CompiledSteps | None:
-        """Steps with this store. None if compiled code is not built or the store is not on the CPU, for too many
-        neighbours, for segments with keys in float32, for a cache that compares whole states or counts borrowed
-        searches, and for a combiner that is not compiled.
-        """
-        native, network = library(), CompiledNetwork.of(combiner, config.k)
-        if combiner is not None and network is None:
-            return None
-        if config.segments is not None and store.index.entries.key_dtype != torch.float16:
-            return None
-        if native is None or store.device.type != "cpu" or config.k > MAX_NEIGHBOURS:
-            return None
-        if config.cache is not None and (statistics.borrowed_distances is not None or config.cache.whole_states):
-            return None
-        return cls(native, store, config, sentences, statistics, network)
 
     def begin(
         self,
@@ -125,7 +107,7 @@ class CompiledSteps:
                 scored = self._network is not None
                 self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts, scored)
 
-    def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
+    def mix(self, states: Tensor, scores: Tensor, history: Tensor, forced_prefix: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
             offset = self._mix(states, scores)

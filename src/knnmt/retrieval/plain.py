@@ -18,6 +18,7 @@ from knnmt.engine.base import EncodedSources
 from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
+from knnmt.retrieval.needs import Group
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, Chosen, Snapshot
 from knnmt.retrieval.sentence_stores import SentenceStores
@@ -45,20 +46,6 @@ class Retrieved:
     log_lambda: Tensor
     hits: Tensor
     base: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Sentences that retrieve in the same way, by their numbers in the batch.
-
-    store: as it was when the batch began
-    """
-
-    store: Snapshot
-    config: RetrievalConfig
-    gate: Gate | None
-    combiner: Combiner | None
-    sentences: list[int]
 
 
 @dataclass(slots=True)
@@ -130,10 +117,10 @@ class PlainSteps:
                     group.stores = store.sentence_stores([sources[i] for i in group.sentences], states, fast)
                 self._statistics.count_fast(group.stores.bytes, store.occurrences.state_bytes)
 
-    def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
+    def mix(self, states: Tensor, scores: Tensor, history: Tensor, forced_prefix: int) -> Tensor:
         """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
-            neighbours, weights, log_lambda, hits = self._retrieve(states, scores, history, told)
+            neighbours, weights, log_lambda, hits = self._retrieve(states, scores, history, forced_prefix)
         with timing.stage("interpolation"):
             if self._evidence is not None:
                 base = scores.gather(1, neighbours.tokens)
@@ -151,11 +138,11 @@ class PlainSteps:
         self._sentences = len(sentences)
 
     def _retrieve(
-        self, flat: Tensor, scores: Tensor, history: Tensor, told: int
+        self, flat: Tensor, scores: Tensor, history: Tensor, forced_prefix: int
     ) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
         """Neighbours, log-weights, log λ and cache hits of all rows; rows without a store use the model alone."""
         if len(self._groups) == 1 and len(self._groups[0].sentences) == self._sentences:
-            return self._retrieve_group(self._groups[0], flat, scores, history, None, told)
+            return self._retrieve_group(self._groups[0], flat, scores, history, None, forced_prefix)
         rows = len(flat)
         neighbours = Neighbours.none(rows, self._k, flat.device)
         weights = torch.full((rows, self._k), float("-inf"), device=flat.device)
@@ -166,20 +153,20 @@ class PlainSteps:
             first = torch.tensor(group.sentences, device=flat.device) * width
             mine = (first[:, None] + torch.arange(width, device=flat.device)).flatten()
             found, weights_found, log_lambda[mine], hits[mine] = self._retrieve_group(
-                group, flat, scores, history, mine, told
+                group, flat, scores, history, mine, forced_prefix
             )
             neighbours.put(mine, found)
             weights[mine, : weights_found.shape[1]] = weights_found
         return neighbours, weights, log_lambda, hits
 
     def _retrieve_group(
-        self, group: _Running, flat: Tensor, scores: Tensor, history: Tensor, mine: Tensor | None, told: int
+        self, group: _Running, flat: Tensor, scores: Tensor, history: Tensor, mine: Tensor | None, forced_prefix: int
     ) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
         states = flat if mine is None else flat[mine]
         queries = group.store.project(states)
 
         def step(sentence: SentenceSoFar) -> Step:
-            return Step(group.store, group.config, states, queries, sentence, scores, history, mine, told)
+            return Step(group.store, group.config, states, queries, sentence, scores, history, mine, forced_prefix)
 
         wanted, gates_lambda = None, None
         if group.gate is not None:

@@ -1,17 +1,19 @@
 """Retrieval for a batch during decoding: the request of each sentence, and the implementation that serves the batch.
 
-    plain      PyTorch, for every request (`plain`)
-    compiled   a CPU: if all sentences retrieve in the same way, in compiled code (`compiled`)
-    mixtures   a CPU: each sentence's own segments, as part of compiled steps (`own_mixtures`)
-    recorded   a GPU: a search at every step, as part of steps that are replayed (`recorded`)
+    plain       PyTorch, step by step, for every request (`plain`)
+    compiled    a CPU: step by step in compiled code, if all sentences have the same store and settings (`compiled`)
+    mixtures    a CPU: each sentence's own segments or a small store, as part of compiled steps (`sentence_mixtures`)
+    graphs      a GPU: a search at every step, as part of steps that are captured (`graphs`)
 
-The fast implementations find the same as the plain one. The backend of the search takes the last two, if it can.
+All find the same as the plain one. The first two serve the reference backend of the search, the others the backends of
+the same kind; `needs` says which can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -21,11 +23,11 @@ from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
 from knnmt.index.covering import Coverage
 from knnmt.retrieval.compiled import CompiledSteps
+from knnmt.retrieval.graphs import GraphRetrieval
+from knnmt.retrieval.needs import Group, Need
 from knnmt.retrieval.open_store import Chosen, OpenStore
-from knnmt.retrieval.own_entries_on_device import can_serve
-from knnmt.retrieval.own_mixtures import OwnMixtures, why_not_mixed
-from knnmt.retrieval.plain import Group, PlainSteps, Retrieved
-from knnmt.retrieval.recorded import RecordedRetrieval
+from knnmt.retrieval.plain import PlainSteps, Retrieved
+from knnmt.retrieval.sentence_mixtures import SentenceMixtures
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import UNSIGNED, Combiner, Gate, Signed, require_callable
 
@@ -68,38 +70,22 @@ class RetrievalSteps(Protocol):
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]], chosen: Chosen) -> None:
         """Call it before the first step. sources: token ids of the batch."""
 
-    def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
+    def mix(self, states: Tensor, scores: Tensor, history: Tensor, forced_prefix: int) -> Tensor:
         """Equation 3 on a step's log-probabilities, in place; returns the offset to add to each row, (rows,).
 
         states (rows, dim); scores (rows, vocabulary) float32; history (rows, generated), the target tokens so far, of
-        which the first `told` were forced; rows sentence by sentence
+        which the first `forced_prefix` were forced; rows sentence by sentence
         """
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i takes over the state of sentence sentences[i]; sentences not named have left the batch."""
 
 
-def steps_for(
-    groups: Sequence[Group],
-    sentences: int,
-    statistics: Statistics,
-    evidence: list[Retrieved | None] | None = None,
-) -> RetrievalSteps:
-    """The fastest implementation that serves the request."""
-    if len(groups) == 1 and len(groups[0].sentences) == sentences and evidence is None:
-        store, config, combiner = groups[0].store, groups[0].config, groups[0].combiner
-        if groups[0].gate is None and config.fast is None and store.size:
-            compiled = CompiledSteps.of(store, config, sentences, statistics, combiner)
-            if compiled is not None:
-                return compiled
-    return PlainSteps(groups, sentences, statistics, evidence)
-
-
 class BatchRetrieval:
     """The retrieval of one batch, step by step. If a store is refreshed meanwhile, its earlier state is searched.
 
     of_sentences: how each sentence retrieves, None for the model alone
-    record: keep the results of every step, in `steps`
+    record: keep the results of every step, in `evidence`
     snapshots: of the sentences' stores, to which entry ids belong
     """
 
@@ -120,46 +106,35 @@ class BatchRetrieval:
                 numbers.setdefault(id(each), group).sentences.append(number)
         self.groups = list(numbers.values())
         self.statistics = statistics if statistics is not None else Statistics()
-        self.steps: list[Retrieved | None] | None = [] if record else None
+        self.evidence: list[Retrieved | None] | None = [] if record else None
         self._chosen: Chosen | None = None
-        self._way: RetrievalSteps | None = None
         self._mixed = False
-        self._told = 0  # tokens that were forced before the first chosen one
+        self._forced_prefix = 0  # tokens that were forced before the first chosen one
 
     @property
-    def way(self) -> RetrievalSteps:
-        """The retrieval for steps that are made one by one."""
-        if self._way is None:
-            self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps)
-        return self._way
-
-    def why_not_recorded(self) -> str | None:
-        """Why the search cannot be part of steps that a GPU records, or None if it can."""
-        if self.steps is not None:
-            return "evidence is recorded"
-        if len(self.groups) != 1 or len(self.groups[0].sentences) != len(self.snapshots):
-            return "sentences search in different ways"
-        store, config, combiner = self.groups[0].store, self.groups[0].config, self.groups[0].combiner
-        reasons = {
-            "Fast kNN-MT is used": config.fast is not None,
-            "a gate is used": self.groups[0].gate is not None,
-            "a combiner is used": combiner is not None,
-            "a cache is used": config.cache is not None,
-            "the store is empty": not store.size,
-            "no kernel searches the segments' keys": config.segments is not None
-            and not can_serve(store.index.entries, config.k, store.device),
+    def needs(self) -> frozenset[Need]:
+        """What the steps of the batch need."""
+        cached = any(group.config.cache is not None for group in self.groups)
+        several = len(self.groups) != 1 or len(self.groups[0].sentences) != len(self.snapshots)
+        conditions = {
+            Need.EVIDENCE: self.evidence is not None,
+            Need.SEVERAL_SETTINGS: several,
+            Need.WHOLE_STATES: cached and self.statistics.borrowed_distances is not None,
         }
-        return next((reason for reason, holds in reasons.items() if holds), None)
+        return frozenset(need for need, holds in conditions.items() if holds).union(
+            *(group.needs for group in self.groups)
+        )
 
-    def recorded(self) -> RecordedRetrieval:
-        """The retrieval for steps that a GPU records, if `why_not_recorded` has no reason against it."""
-        return RecordedRetrieval(self.groups[0].store, self.groups[0].config)
+    @cached_property
+    def stepwise(self) -> RetrievalSteps:
+        """The retrieval for steps that are made one by one: compiled if possible."""
+        if self.needs & CompiledSteps.LACKS:
+            return PlainSteps(self.groups, len(self.snapshots), self.statistics, self.evidence)
+        return CompiledSteps(self.groups[0], len(self.snapshots), self.statistics)
 
-    def why_not_compiled(self) -> str | None:
-        """Why compiled code cannot search at every step of a batch without returning, or None if it can."""
-        if self.steps is not None:
-            return "evidence is recorded"
-        return next((why for group in self.groups if (why := why_not_mixed(group)) is not None), None)
+    def for_graphs(self) -> GraphRetrieval:
+        """The retrieval as part of steps that are captured, if they lack nothing that it needs."""
+        return GraphRetrieval(self.groups[0].store, self.groups[0].config)
 
     @property
     def chooses(self) -> bool:
@@ -179,7 +154,7 @@ class BatchRetrieval:
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Call it before the first step. sources: token ids of the batch."""
-        self.way.begin(encoded, sources, self.choose(sources))
+        self.stepwise.begin(encoded, sources, self.choose(sources))
 
     @property
     def coverage(self) -> list[Coverage | None]:
@@ -191,15 +166,15 @@ class BatchRetrieval:
                     found[sentence] = coverage
         return found
 
-    def mixtures(self, sources: Sequence[Sequence[int]], vocabulary: int) -> OwnMixtures:
-        """The mixture of each sentence for compiled steps, if `why_not_compiled` has no reason against it."""
-        return OwnMixtures(self.groups, self.choose(sources), len(self.snapshots), vocabulary, self.statistics)
+    def mixtures(self, sources: Sequence[Sequence[int]], vocabulary: int) -> SentenceMixtures:
+        """The mixture of each sentence as part of compiled steps, if they lack nothing that it needs."""
+        return SentenceMixtures(self.groups, self.choose(sources), len(self.snapshots), vocabulary, self.statistics)
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""
-        if self.steps is not None:
-            self.steps.append(None)
-        self._told += not self._mixed
+        if self.evidence is not None:
+            self.evidence.append(None)
+        self._forced_prefix += not self._mixed
 
     def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Equation 3 on a step's log-probabilities, in place; returns the offset of each row, (sentences, width).
@@ -209,20 +184,22 @@ class BatchRetrieval:
         """
         sentences, width, dim = representations.shape
         flat = representations.reshape(-1, dim)
-        offset = self.way.mix(flat, log_probabilities.view(len(flat), -1), history.flatten(0, 1), self._told)
+        offset = self.stepwise.mix(
+            flat, log_probabilities.view(len(flat), -1), history.flatten(0, 1), self._forced_prefix
+        )
         self._mixed = True
         return offset.view(sentences, width)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i takes over the state of sentence sentences[i]; sentences not named have left the batch."""
-        self.way.keep(sentences)
+        self.stepwise.keep(sentences)
 
     def base_log_probabilities(self, scores: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
         """The model's own log-probabilities of tokens chosen at the last step.
 
         scores (rows, vocabulary) after `mix`; rows and tokens (n,)
         """
-        last = self.steps[-1] if self.steps else None
+        last = self.evidence[-1] if self.evidence else None
         chosen = scores[rows, tokens]
         if last is None:
             return chosen

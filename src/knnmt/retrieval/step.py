@@ -41,7 +41,7 @@ class Step:
     sentence: distances of all steps so far; for a combiner including the present step, for a gate without it
     all_log_probabilities, all_history: those of every row of the batch; rows: which of them belong to this step, None
         for all
-    told: how many first tokens were forced
+    forced_prefix: how many first tokens were forced
     """
 
     store: Snapshot
@@ -52,7 +52,7 @@ class Step:
     all_log_probabilities: Tensor
     all_history: Tensor
     rows: Tensor | None = None
-    told: int = 0
+    forced_prefix: int = 0
 
     def __len__(self) -> int:
         return len(self.states)
@@ -70,10 +70,10 @@ class Step:
         """
         history = self.all_history if self.rows is None else self.all_history[self.rows]
         store = self.store.datastore
-        if not self.told or not store.segments:
+        if not self.forced_prefix or not store.segments:
             return history
-        begins = store.segments[0].target_tokens(0)[: self.told].tolist()
-        return history if begins == history[0, : self.told].tolist() else history[:, self.told :]
+        begins = store.segments[0].target_tokens(0)[: self.forced_prefix].tolist()
+        return history if begins == history[0, : self.forced_prefix].tolist() else history[:, self.forced_prefix :]
 
     def counts(self, neighbours: Neighbours) -> Tensor | None:
         """(rows, k), how many entries each neighbour stands for after merging; None if each stands for itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -107,14 +107,10 @@ class Attempts:
 
     def constrained(self, jobs: Mapping[int, Job], search: Search) -> Iterator[tuple[int, list[Part]]]:
         """Search that must write placeholders, numbers and terms, and no special character that the source lacks."""
-        # Only those that require as much are searched together: they have as many hypotheses, and a λ that fades by the
-        # sentence would also count the rows that are empty because another sentence has more.
-        alike: defaultdict[int, dict[int, Requirements]] = defaultdict(dict)
-        for number, job in jobs.items():
-            if (required := self._requirements(job)) is not None:
-                alike[required.total][number] = required
-        for asked in alike.values():
-            yield from zip(asked, search([jobs[number] for number in asked], [*asked.values()]), strict=True)
+        required = {number: each for number, job in jobs.items() if (each := self._requirements(job)) is not None}
+        if required:
+            found = search([jobs[number] for number in required], [*required.values()])
+            yield from zip(required, found, strict=True)
 
     def _requirements(self, job: Job) -> Requirements | None:
         """What a translation must have; None if the vocabulary cannot write it."""

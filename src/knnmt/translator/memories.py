@@ -32,7 +32,7 @@ from knnmt.protection.marked import Marked
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.own_parts import own_combiner, own_gate
+from knnmt.retrieval.plugins import plugin_combiner, plugin_gate
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import (
@@ -382,10 +382,10 @@ class Memories:
                 while len(self._retrievals) >= self._max_retrievals:
                     del self._retrievals[next(iter(self._retrievals))]
                 of_store = (opened, config, self._engine)
-                gate = gate if names[0] is None else own_gate(names[0], *of_store)
+                gate = gate if names[0] is None else plugin_gate(names[0], *of_store)
                 combiner: Combiner | None = of_method
                 if of_method is None and names[1] is not None:
-                    combiner = own_combiner(names[1], *of_store)
+                    combiner = plugin_combiner(names[1], *of_store)
                 self._retrievals[key] = Retrieval(opened, config, gate, combiner)
             return self._retrievals[key]
 

@@ -16,7 +16,6 @@ from knnmt.config import BatchingConfig, DecodingConfig
 from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.sentences import has_words
 from knnmt.datastore.sources import HeldSources
-from knnmt.decoding.constrained import constrained_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import search, search_each
@@ -233,18 +232,19 @@ class Stages:
 
         wider = replace(call, decoding=_wider(call.decoding))
 
-        def search(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
+        def search_jobs(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
             sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
             if required is None:
                 found = next(self._search([(sources, ways)], wider))
             else:
                 batch = _retrieval_of(ways, sources, call.statistics, call.evidence or call.steps)
-                hypotheses = constrained_search(self.engine, sources, required, wider.decoding, batch)
+                hypotheses = search(self.engine, sources, wider.decoding, batch, required=required)
                 found = _bare(hypotheses) if batch is None else self._parts(batch, hypotheses, call)
             return [[_with_places(each) for each in parts] for parts in found] if call.evidence else found
 
         with timing.stage("guard"):
-            kept = self._guard.kept([jobs[number] for number in guarded], [found[number] for number in guarded], search)
+            chosen = [jobs[number] for number in guarded], [found[number] for number in guarded]
+            kept = self._guard.kept(*chosen, search_jobs)
         for number, parts in zip(guarded, kept, strict=True):
             found[number] = parts[: call.decoding.n_best]
         return found
@@ -298,11 +298,11 @@ class Stages:
         parts: list[list[Part]] = []
         of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
         for retrieval, snapshot, coverage, found in of_sentences:
-            if retrieval is None or snapshot is None or batch.steps is None:
+            if retrieval is None or snapshot is None or batch.evidence is None:
                 told = _left_out(snapshot)
                 parts.append([Part(each, coverage=coverage, cautions=told) for each in found])
                 continue
-            recorded, tokenizer = batch.steps, self.engine.tokenizer
+            recorded, tokenizer = batch.evidence, self.engine.tokenizer
             evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
             steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
             told = _left_out(snapshot)

@@ -9,39 +9,19 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from knnmt import timing
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
-from knnmt.retrieval.compiled import MAX_NEIGHBOURS, damage, mixing_of
+from knnmt.retrieval.compiled import damage, mixing_of
+from knnmt.retrieval.needs import Group
 from knnmt.retrieval.open_store import Chosen
 from knnmt.retrieval.own_entries import CompiledOwnEntries
-from knnmt.retrieval.plain import Group
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.trained.compiled import CompiledNetwork
 
 
-def why_not_mixed(group: Group) -> str | None:
-    """Why compiled steps cannot serve sentences that retrieve in this way, or None if they can."""
-    store, config = group.store, group.config
-    reasons = {
-        "the whole store is searched": config.segments is None and not store.is_small,
-        "Fast kNN-MT is used": config.fast is not None,
-        "a gate is used": group.gate is not None,
-        "the combiner is not compiled": group.combiner is not None
-        and CompiledNetwork.of(group.combiner, config.k) is None,
-        "a cache is used": config.cache is not None,
-        "keys were reduced": store.projection is not None,
-        "keys are in float32": store.index.entries.key_dtype != torch.float16,
-        "the store is not on a CPU": store.device.type != "cpu",
-        f"more than {MAX_NEIGHBOURS} neighbours are used": config.k > MAX_NEIGHBOURS,
-        "nothing was compiled": library() is None,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-class OwnMixtures:
+class SentenceMixtures:
     """Where compiled code finds the settings and the entries of each sentence.
 
     addresses: of structures `OwnMixing` and `OwnEntries`, two arrays (sentences,), 0 for the model alone
@@ -51,7 +31,7 @@ class OwnMixtures:
         self, groups: Sequence[Group], chosen: Chosen, sentences: int, vocabulary: int, statistics: Statistics
     ) -> None:
         self._groups, self._vocabulary, self._statistics = groups, vocabulary, statistics
-        self._kept: list[object] = []  # memory that the addresses are of
+        self._memory: list[object] = []  # memory that the addresses are of
         settings, entries = (np.zeros(sentences, np.uintp) for _ in range(2))
         for group, mine in zip(groups, chosen, strict=True):
             if not group.store.size:
@@ -66,7 +46,7 @@ class OwnMixtures:
                 else:
                     own = CompiledOwnEntries(library(), group.store.index.entries, mine.entries, use_counts, scored)
             settings[group.sentences], entries[group.sentences] = mixing.ctypes.data, own.addresses
-            self._kept += [network, mixing, own]
+            self._memory += [network, mixing, own]
         self.addresses: tuple[npt.NDArray[np.uintp], npt.NDArray[np.uintp]] = settings, entries
 
     def count(self, searches: npt.NDArray[np.int64]) -> None:

@@ -1,6 +1,6 @@
 """Retrieval for sentences that all search one store at every step, without waiting for the device.
 
-No gate and no cache decide which rows search, so shapes are the same at every step, and a step can be recorded and
+No gate and no cache decide which rows search, so shapes are the same at every step, and a step can be captured and
 replayed. Its state is at fixed addresses.
 """
 
@@ -30,12 +30,12 @@ _MAX_ROWS = 32  # of a sentence; each has a warp
 _MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
 
 
-Keep = Callable[[Hashable, Callable[[], Any]], Any]
-"""Returns the object that was made for a key, or makes it: `decoding.arena.Arena.kept`."""
+GetOrMake = Callable[[Hashable, Callable[[], Any]], Any]
+"""Returns the object that was made for a key, or makes it: `decoding.graph_buffers.GraphBuffers.get_or_make`."""
 
 
-class RecordedRetrieval:
-    """The retrieval of a batch whose steps are recorded.
+class GraphRetrieval:
+    """The retrieval of a batch whose steps are captured.
 
     It holds the store as it was when the batch began, because replayed steps read it.
 
@@ -46,34 +46,34 @@ class RecordedRetrieval:
         self._store = store
         self._config = config
         self._own: OwnKeys | None = None
-        self.steps: RecordedSteps | None = None
+        self.steps: GraphSteps | None = None
 
-    def begin(self, sentences: int, chosen: Chosen, keep: Keep) -> None:
+    def begin(self, sentences: int, chosen: Chosen, get_or_make: GetOrMake) -> None:
         """Begin with this many sentences, including blanks, that have retrieved nothing yet."""
         store, spans = self._store, None
         if chosen[0] is not None:
             dim = store.index.entries.dim
             with timing.stage("segments"):
-                self._own = own = keep(("own", dim), lambda: OwnKeys(dim, store.device))
+                self._own = own = get_or_make(("own", dim), lambda: OwnKeys(dim, store.device))
                 spans = own.put(store.index, chosen[0].entries)
-        self.steps = self._of_size(sentences, keep)
+        self.steps = self._of_size(sentences, get_or_make)
         self.steps.begin(spans)
 
-    def keep(self, rows: Tensor, sentences: int, keep: Keep) -> None:
+    def keep(self, rows: Tensor, sentences: int, get_or_make: GetOrMake) -> None:
         """Sentence i takes over the state of sentence rows[i]; from `sentences` on all are blanks."""
-        before, self.steps = self.steps, self._of_size(len(rows), keep)
+        before, self.steps = self.steps, self._of_size(len(rows), get_or_make)
         if before is not None:
             self.steps.go_on(before, rows, sentences)
 
-    def _of_size(self, sentences: int, keep: Keep) -> RecordedSteps:
+    def _of_size(self, sentences: int, get_or_make: GetOrMake) -> GraphSteps:
         store, config, own = self._store, self._config, self._own
         key = (store.number, config, sentences, None if own is None else own.number)
-        made: RecordedSteps = keep(key, lambda: RecordedSteps(store, config, sentences, own))
+        made: GraphSteps = get_or_make(key, lambda: GraphSteps(store, config, sentences, own))
         return made
 
 
-class RecordedSteps:
-    """The retrieval of a number of sentences. It does not keep what it searches: `RecordedRetrieval` does."""
+class GraphSteps:
+    """The retrieval of a number of sentences. It does not keep what it searches: `GraphRetrieval` does."""
 
     def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int, own: OwnKeys | None = None) -> None:
         self._snapshot = weakref.ref(store)
@@ -101,7 +101,7 @@ class RecordedSteps:
         if self._own is not None and spans is not None:
             self._own.begin(spans)
 
-    def go_on(self, earlier: RecordedSteps, rows: Tensor, sentences: int) -> None:
+    def go_on(self, earlier: GraphSteps, rows: Tensor, sentences: int) -> None:
         """Sentence i takes over the state of sentence rows[i] of `earlier`; from `sentences` on all are blanks."""
         self._distances.take(earlier._distances, rows)
         if self._own is not None and earlier._own is not None:
@@ -142,11 +142,11 @@ class RecordedSteps:
         assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has checked this
         sentences, width, vocabulary = log_probabilities.shape
         offsets = torch.empty((sentences, width), device=log_probabilities.device)
-        told = self.told_to_kernel(found, width)
+        arguments = self.kernel_args(found, width)
         self._kernel(
             grid=(sentences, 1, 1),
             block=(32 * width, 1, 1),
-            args=[log_probabilities, vocabulary, *told, offsets],
+            args=[log_probabilities, vocabulary, *arguments, offsets],
         )
         return offsets
 
@@ -155,8 +155,8 @@ class RecordedSteps:
         """The most neighbours of a row."""
         return self._config.k
 
-    def told_to_kernel(self, found: Found, width: int) -> list[Any]:
-        """What mix.cu and follow.cu must know about the store, the neighbours and the sentences so far."""
+    def kernel_args(self, found: Found, width: int) -> list[Any]:
+        """The arguments of mix.cu and follow.cu about the store, the neighbours and the sentences so far."""
         store, (distances_sq, ids) = self._store, (each.contiguous() for each in found)
         counts = store.all_counts(self._config.use_counts)
         neighbours = [distances_sq, ids, store.size, store.values]

@@ -1,7 +1,7 @@
-"""Arenas, in which batches are decoded on a GPU: persistent memory, and the steps that were recorded over it.
+"""Buffers in which batches are decoded on a GPU, and the steps that were captured over them as CUDA graphs.
 
 A step of a small model consists of a few hundred small operations, which a GPU finishes faster than a host can issue
-them one by one. Shapes and addresses are the same for many steps, so the operations are recorded once as a CUDA graph
+them one by one. Shapes and addresses are the same for many steps, so the operations are captured once as a CUDA graph
 and replayed as one.
 """
 
@@ -18,12 +18,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from knnmt.engine.fixed_state import RecordingEngine
+from knnmt.engine.fixed_state import GraphEngine
 
-_USES_BEFORE_RECORDING = 2  # by then everything is loaded that a recording must not load
-_MAX_RECORDINGS = 512
-_SOURCE_STEP = 128  # arenas grow by this many source positions, so that they seldom have to grow
-_recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
+_USES_BEFORE_CAPTURE = 2  # by then everything is loaded that a capture must not load
+_MAX_CAPTURES = 512
+_SOURCE_STEP = 128  # buffers grow by this many source positions, so that they seldom have to grow
+_capturing = threading.Lock()  # one at a time: captures share the state of PyTorch's random numbers
 
 
 def size_for(sentences: int) -> int:
@@ -36,39 +36,39 @@ def size_for(sentences: int) -> int:
     return size
 
 
-class Recorded:
-    """Work in an arena that is replayed after it has been done a few times. It must always be the same work.
+class CapturedWork:
+    """Work in buffers that is replayed after it has been done a few times. It must always be the same work.
 
-    work: is given the engine and the arena; if it held them, an unused engine would keep its memory
+    work: is given the engine and the buffers; if it held them, an unused engine would keep its memory
     """
 
-    def __init__(self, work: Callable[[RecordingEngine, Arena], None]) -> None:
+    def __init__(self, work: Callable[[GraphEngine, GraphBuffers], None]) -> None:
         self._work = work
         self._uses = 0
         self.replays = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, engine: RecordingEngine, arena: Arena) -> None:
+    def __call__(self, engine: GraphEngine, buffers: GraphBuffers) -> None:
         self._uses += 1
-        if self._graph is None and arena.cuda and self._uses > _USES_BEFORE_RECORDING:
+        if self._graph is None and buffers.cuda and self._uses > _USES_BEFORE_CAPTURE:
             graph = torch.cuda.CUDAGraph()
-            with _recording:
+            with _capturing:
                 # Not torch.cuda.graph, which collects garbage first; and other threads may go on using the device.
-                graph.capture_begin(pool=arena.pool, capture_error_mode="thread_local")
+                graph.capture_begin(pool=buffers.pool, capture_error_mode="thread_local")
                 try:
-                    self._work(engine, arena)
+                    self._work(engine, buffers)
                 finally:
                     graph.capture_end()
             self._graph = graph
         if self._graph is None:
-            self._work(engine, arena)
+            self._work(engine, buffers)
         else:
             self._graph.replay()
             self.replays += 1
 
 
-class Arena:
-    """Memory for decoding one batch after another, with the steps that were recorded over it.
+class GraphBuffers:
+    """Memory for decoding one batch after another, with the steps that were captured over it.
 
     sources: token ids of the sources, each after the number of real ones, at the beginning
     tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
@@ -76,7 +76,7 @@ class Arena:
     on_host: (2, sentences, numbers), the results of the last two steps; the device can write it
     """
 
-    def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
+    def __init__(self, engine: GraphEngine, sentences: int, width: int, capacity: int, source: int) -> None:
         self.memory = engine.fixed_memory(sentences, width, capacity, source)
         self.sources = FromHost((sentences * (1 + source),), engine.device)
         self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
@@ -85,7 +85,7 @@ class Arena:
         self.cuda = engine.device.type == "cuda"
         self.on_host = torch.empty((2, *self.chosen.shape), dtype=torch.int32, pin_memory=self.cuda)
         self._arrived = [torch.cuda.Event() if self.cuda else None for _ in range(2)]  # type: ignore[no-untyped-call]
-        self._kept: dict[Hashable, Any] = {}
+        self._made: dict[Hashable, Any] = {}
         self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
@@ -96,22 +96,22 @@ class Arena:
         return self.memory.sentences, self.memory.source
 
     def grow(self, capacity: int) -> None:
-        """Make room for more slots. Recordings over the old memory are dropped, together with its pool."""
+        """Make room for more slots. Captures over the old memory are dropped, together with its pool."""
         larger = self.memory.larger(capacity)
         if self.stream is not None:
             self.stream.synchronize()  # otherwise others could get the old memory while it is still read
         self.memory = larger
-        self._kept.clear()
+        self._made.clear()
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
-    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def get_or_make(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The object that was made for a key. A new one replaces the one that was unused for longest."""
-        found = self._kept.pop(key, None)
+        found = self._made.pop(key, None)
         if found is None:
             found = make()
-            if len(self._kept) >= _MAX_RECORDINGS:
-                del self._kept[next(iter(self._kept))]
-        self._kept[key] = found
+            if len(self._made) >= _MAX_CAPTURES:
+                del self._made[next(iter(self._made))]
+        self._made[key] = found
         return found
 
     def keep(self, rows: Tensor, source: int, used: int) -> None:
@@ -144,7 +144,7 @@ class Arena:
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
-        """Work within goes to the arena's own stream. After an error, nobody uses its memory before it is finished."""
+        """Work within goes to its own stream. After an error, nobody uses its memory before it is finished."""
         if self.stream is None:
             yield
             return
@@ -213,9 +213,9 @@ def _holds(shape: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _joined(shape: tuple[int, int], others: list[tuple[int, int]]) -> tuple[int, int]:
-    """A shape that also holds those of other arenas, unless it would be much larger than either:
+    """A shape that also holds those of other buffers, unless it would be much larger than either:
 
-    few long sentences and many short ones have separate arenas.
+    few long sentences and many short ones have separate buffers.
     """
     for other in others:
         both = max(shape[0], other[0]), max(shape[1], other[1])
@@ -227,38 +227,37 @@ def _joined(shape: tuple[int, int], others: list[tuple[int, int]]) -> tuple[int,
 _lock = threading.Lock()
 
 
-class Arenas:
-    """The arenas of one model that are not in use.
+class FreeBuffers:
+    """The buffers of one model that are not in use.
 
-    on_host: of all arenas ever made, because a step may still write there after its arena was dropped
+    on_host: of all buffers ever made, because a step may still write there after its buffers were dropped
     """
 
     def __init__(self) -> None:
-        self.free: list[Arena] = []
+        self.free: list[GraphBuffers] = []
         self.on_host: list[Tensor] = []
 
 
-def borrow(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Arena:
-    """An arena that nobody else uses until it is given back. A larger one replaces smaller ones."""
-    arenas = engine.kept(Arenas).free
+def borrow(engine: GraphEngine, sentences: int, width: int, capacity: int, source: int) -> GraphBuffers:
+    """Buffers that nobody else uses until they are given back. Larger ones replace smaller ones."""
+    free = engine.get_or_make(FreeBuffers).free
     shape = size_for(sentences), -(-source // _SOURCE_STEP) * _SOURCE_STEP
     with _lock:
-        alike = [arena for arena in arenas if arena.memory.width == width]
-        arena = min(
-            (arena for arena in alike if _holds(arena.shape, shape)), key=lambda arena: prod(arena.shape), default=None
-        )
-        if arena is None:
+        alike = [each for each in free if each.memory.width == width]
+        fitting = [each for each in alike if _holds(each.shape, shape)]
+        buffers = min(fitting, key=lambda each: prod(each.shape), default=None)
+        if buffers is None:
             shape = _joined(shape, [other.shape for other in alike])
         for gone in alike:
-            if gone is arena or (arena is None and _holds(shape, gone.shape)):
-                arenas.remove(gone)
-    if arena is None:
-        arena = Arena(engine, shape[0], width, capacity, shape[1])
-        engine.kept(Arenas).on_host.append(arena.on_host)
-    return arena
+            if gone is buffers or (buffers is None and _holds(shape, gone.shape)):
+                free.remove(gone)
+    if buffers is None:
+        buffers = GraphBuffers(engine, shape[0], width, capacity, shape[1])
+        engine.get_or_make(FreeBuffers).on_host.append(buffers.on_host)
+    return buffers
 
 
-def give_back(engine: RecordingEngine, arena: Arena) -> None:
-    """Keep an arena with the weights for the next batch. Not after an error: its recordings may be incomplete then."""
+def give_back(engine: GraphEngine, buffers: GraphBuffers) -> None:
+    """Keep buffers beside the weights for the next batch. Not after an error: their captures may be incomplete then."""
     with _lock:
-        engine.kept(Arenas).free.append(arena)
+        engine.get_or_make(FreeBuffers).free.append(buffers)

@@ -14,13 +14,13 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import Combiner, Gate, takes
 
 
-def own_gate(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Gate:
+def plugin_gate(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Gate:
     """The gate of that name for a store."""
     part: Gate = _made(name, GATES, "gate", store, config, engine)
     return part
 
 
-def own_combiner(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Combiner:
+def plugin_combiner(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Combiner:
     """The combiner of that name for a store."""
     part: Combiner = _made(name, COMBINERS, "combiner", store, config, engine)
     return part
