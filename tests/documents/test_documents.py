@@ -364,6 +364,14 @@ def test_fuzzy_units_that_are_left_are_counted() -> None:
     assert (shout_document(document).fuzzy, shout_document(document, retranslate=True).fuzzy) == (2, 0)
 
 
+def test_spaces_around_a_subtitle_stay() -> None:
+    document = Subtitles(b"1\n00:00:01,000 --> 00:00:02,000\n   One \n", "x.srt")
+    (unit,) = document.units
+    assert unit.source == ("   One ",)
+    assert document.written(unit, ("   Eins ",)) == "   Eins "
+    assert document.written(unit, ("   Eins \n \n",)) == "   Eins "
+
+
 def test_cues_without_an_empty_line_between_them_are_told_apart() -> None:
     text = "1\n00:00:01,000 --> 00:00:02,000\nJa.\n2\n00:00:02,000 --> 00:00:03,000\nNein.\n"
     document = Subtitles(text.encode(), "x.srt")

@@ -73,7 +73,7 @@ class Subtitles(Replacing):
     def written(self, unit: Unit, target: Marked, /) -> str:
         lines = sum(part.count("\n") for part in unit.source if isinstance(part, str)) + 1
         parts = [part.raw if isinstance(part, Code) else self._escaped(part) for part in target]
-        text = "\n".join(line for line in "".join(parts).split("\n") if line.strip()).strip()
+        text = "\n".join(line for line in "".join(parts).split("\n") if line.strip())
         if "\n" not in text and lines > 1:
             text = _wrapped(text, lines)
         return text.replace("\n", self.content.line_end)
