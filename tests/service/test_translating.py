@@ -57,7 +57,7 @@ def test_clients_that_ask_together(client: TestClient, tiny_translator: Translat
 
 
 def test_what_a_translation_is_and_why(client: TestClient) -> None:
-    asked = {"texts": ["Satz 3 ja ja ja", "etwas"], "evidence": True, "match": True, "n_best": 2}
+    asked = {"texts": ["Satz 3 ja ja ja", "etwas"], "evidence": True, "match": True, "n_best": 2, "protect": False}
     answer = client.post("/v1/translate", json=asked).json()
     TranslateAnswer.model_validate(answer)
     taken, made = answer["translations"]

@@ -122,7 +122,7 @@ def test_content_that_looks_wrong_gets_a_second_try(
     assert (found.text, found.cautions, script.searches) == (good, (), ["bound"])
     script = Script(engine, [good], [first])
     found = translated(guard, engine, SOURCE, first, script)
-    assert (found.text, found.cautions, script.searches) == (good, (), ["bound", "alone"])
+    assert (found.text, found.cautions, found.by_model_alone, script.searches) == (good, (), True, ["bound", "alone"])
     with pytest.warns(ContentWarning, match="Die Datei wurde gestern"):
         stays = translated(guard, engine, SOURCE, first, Script(engine, [good[:3]], [first]))
     assert [each.kind for each in stays.cautions] == [ContentWarning]

@@ -29,6 +29,7 @@ class Part:
     evidence: of each token, None for those of the model alone
     text, marked: of a guarded segment, its text without and with codes, including white space around it
     cautions: warnings about it
+    by_model_alone: whether a search with the memory gave nothing as good
     """
 
     hypothesis: Hypothesis
@@ -38,6 +39,7 @@ class Part:
     text: str = ""
     marked: Marked | None = None
     cautions: tuple[Caution, ...] = ()
+    by_model_alone: bool = False
 
 
 def assemble(

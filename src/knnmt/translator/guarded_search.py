@@ -134,7 +134,8 @@ class GuardedSearch:
     def _alone(self, jobs: Mapping[int, Job], search: Search) -> Iterator[tuple[int, list[Part]]]:
         """Constrained search by the model alone."""
         alone = {number: replace(job, retrieval=None) for number, job in jobs.items() if job.retrieval is not None}
-        return self._attempts.constrained(alone, search)
+        for number, parts in self._attempts.constrained(alone, search):
+            yield number, [replace(part, by_model_alone=True) for part in parts]
 
     def _with_terms(self, jobs: Mapping[int, Job], search: Search) -> Iterator[tuple[int, list[Part]]]:
         """Stand-ins for terms, too, which constrained search may have added after the end."""

@@ -276,7 +276,8 @@ class Stages:
             tokenizer, language = self.engine.tokenizer, self.engine.languages.target
             made = assemble(text.text, segments, parts, tokenizer, call.decoding, language, layout, certainty)
             match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
-            kind: TranslationKind | None = "model alone" if text.memory is None else "with memory"
+            alone = text.memory is None or all(best.by_model_alone for best, *_ in parts if made.error is None)
+            kind: TranslationKind | None = "model alone" if alone else "with memory"
             kind = kind if segments and made.error is None else None
             return replace(made, kind=kind, match=match, warnings=(*cautions, *made.warnings))
 
