@@ -37,8 +37,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     )
     found = ctypes.CDLL(str(place / "tiles.so"))
     found.knnmt_product.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_int32] * 2]
-    found.knnmt_read_codes.argtypes = [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2]
-    found.knnmt_product.restype = found.knnmt_read_codes.restype = None
+    found.knnmt_product.restype = None
     found.knnmt_tile_products.restype = ctypes.c_int64
     return found
 
@@ -77,12 +76,3 @@ def test_more_codes_than_stay_near_are_multiplied_in_blocks(tiles: ctypes.CDLL) 
 def test_the_largest_sums_are_whole(tiles: ctypes.CDLL, sign: int) -> None:
     x, projection = torch.full((12, 4096), 3.0), Int8Projection(torch.full((33, 4096), 0.5 * sign), None, True)
     assert torch.equal(projection(x), projection.in_pytorch(x))
-
-
-@pytest.mark.parametrize("rows", [3, 16, 21])
-def test_codes_can_be_read_again(tiles: ctypes.CDLL, rows: int) -> None:
-    numbers = torch.randint(-126, 127, (rows, 128)).float()
-    numbers[:, 5] = 127  # so that a step is 1
-    read = torch.empty_like(numbers)
-    tiles.knnmt_read_codes(numbers.data_ptr(), read.data_ptr(), *numbers.shape)
-    assert torch.equal(read, numbers)

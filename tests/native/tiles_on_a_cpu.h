@@ -116,14 +116,4 @@ void knnmt_product(const Matrix* matrix, const float* x, float* y, uint8_t* scra
         });
     for (std::thread& thread : all) thread.join();
 }
-
-// Rows x (rows, inputs) as codes, and these once more as numbers: read (rows, inputs). Whole fours of inputs.
-void knnmt_read_codes(const float* x, float* read, int64_t rows, int64_t inputs) {
-    std::vector<uint8_t> codes(static_cast<size_t>(rows * inputs));
-    std::vector<float> steps(static_cast<size_t>(rows));
-    const products::Codes into{codes.data(), steps.data(), inputs, rows};
-    const Matrix matrix{1, 1, inputs};
-    for (int64_t row = 0; row < rows; ++row) products::put_into_codes(matrix, into, row, x + row * inputs);
-    for (int64_t row = 0; row < rows; ++row) products::read_codes(into, row, read + row * inputs);
-}
 }

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
+from knnmt.index.key_codes import KeyCodes
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library, load
 from knnmt.retrieval import needs
@@ -123,6 +125,9 @@ class Keys:
 
     def counts_of(self, _ids: Tensor, _merged: bool) -> None:
         return None
+
+    def codes(self, native: Any) -> KeyCodes:
+        return KeyCodes(native, self.keys.numpy(), len(self.keys))
 
     def require_sound(self, measured: Tensor) -> None:
         assert bool(measured.isfinite().all())

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
+from knnmt.index.key_codes import MOST_HELD, KeyCodes, sampled_ids
 from knnmt.index.repeats import Repeats, find_repeats, follow_repeats
 
 
@@ -43,6 +45,9 @@ class Entries:
             self.said_again = find_repeats(self.segments)
         else:
             self.said_again = follow_repeats(earlier.said_again, earlier.segments, self.segments)
+        self._codes: KeyCodes | None = None
+        if earlier is not None and earlier.segments_shared_with(self) == len(earlier.segments):
+            self._codes = earlier._codes
         if earlier is not None and "values" in vars(earlier):  # they were needed before, and will be again
             self.values = self._values(earlier)
 
@@ -185,6 +190,13 @@ class Entries:
     def addresses(self, ids: Tensor) -> Tensor:
         """Where the keys of entry ids are in memory, (n,), for as long as this object lives. Ids must exist."""
         return self._rows.addresses(ids) if len(ids) else ids
+
+    def codes(self, native: Any) -> KeyCodes:
+        """The codes of keys, for compiled code. A store that grows keeps those that were made."""
+        codes = self._codes
+        if codes is None or codes.capacity < min(self.entries, MOST_HELD):
+            codes = self._codes = KeyCodes(native, self.keys_of(sampled_ids(self.entries)), self.entries)
+        return codes
 
     def blocks(self, size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Array]]:
         """(id of the first entry, keys) of blocks of at most `size` entries, from entry `first` to before `last`.

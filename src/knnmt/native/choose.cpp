@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -504,11 +503,19 @@ std::pair<int64_t, int64_t> entries_of(const SourceIndex& index, int64_t sentenc
     return {part->first_entry + (begin - part->owners), end - begin};
 }
 
-// In the place of those of consecutive entries that are restated, the first that says the same.
-void put_firsts(const Restated& restated, int64_t first, int64_t size, int64_t* ids) {
-    const int64_t* place = std::lower_bound(restated.ids, restated.ids + restated.count, first);
-    for (; place < restated.ids + restated.count && *place < first + size; ++place)
-        ids[*place - first] = restated.firsts[place - restated.ids];
+// Consecutive entries that are searched for themselves, from `ids` on; the first of those that say the same as others, into `firsts`.
+// Returns the end of what is written.
+int64_t* put_ids(const Restated* restated, int64_t first, int64_t size, int64_t* ids, std::vector<int64_t>& firsts) {
+    const int64_t* next[2] = {};
+    for (int i = 0; restated && i < 2; ++i) next[i] = std::lower_bound(restated[i].ids, restated[i].ids + restated[i].count, first);
+    for (int64_t id = first; id < first + size; ++id) {
+        int64_t said = id;
+        for (int i = 0; restated && i < 2; ++i)
+            if (next[i] < restated[i].ids + restated[i].count && *next[i] == id) said = restated[i].firsts[next[i]++ - restated[i].ids];
+        if (said == id) *ids++ = id;
+        else firsts.push_back(said);
+    }
+    return ids;
 }
 
 }  // namespace
@@ -540,8 +547,10 @@ void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const 
                        int64_t* ids) {
     teams::Team team(threads);
     team.share(sources, [&](int64_t i) {
-        int64_t* end = ids ? ids + offsets[i] : nullptr;
-        sizes[i] = 0;
+        thread_local std::vector<std::pair<int64_t, int64_t>> runs;  // the first entry of a sentence, and how many it has
+        thread_local std::vector<int64_t> firsts;
+        runs.clear();
+        firsts.clear();
         for (int32_t j = 0; j < count; ++j) {
             const int64_t sentence = chosen[i * count + j];
             if (sentence < 0 || sentence >= index->sentences) continue;
@@ -552,19 +561,26 @@ void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const 
                 for (const uint64_t* each = alike.first; each < alike.second; ++each) {
                     const int64_t other = order.sentences[each - order.ordered];
                     if (std::binary_search(same->removed, same->removed + same->removed_count, other)) continue;
-                    const auto [first, size] = entries_of(*index, other);
-                    sizes[i] += size;
-                    if (!ids) continue;
-                    std::iota(end, end + size, first);
-                    for (const Restated* some = restated; some && some < restated + 2; ++some) put_firsts(*some, first, size, end);
-                    end += size;
+                    runs.push_back(entries_of(*index, other));
                 }
             }
         }
-        if (ids) {
-            std::sort(ids + offsets[i], end);
-            sizes[i] = std::unique(ids + offsets[i], end) - (ids + offsets[i]);
+        std::sort(runs.begin(), runs.end());
+        runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
+        sizes[i] = 0;
+        for (const auto& run : runs) sizes[i] += run.second;
+        if (!ids) return;
+        int64_t* const begin = ids + offsets[i];
+        int64_t* end = begin;
+        for (const auto& run : runs) end = put_ids(restated, run.first, run.second, end, firsts);
+        if (!firsts.empty()) {
+            std::sort(firsts.begin(), firsts.end());
+            int64_t* const middle = end;
+            end = std::copy(firsts.begin(), firsts.end(), end);
+            std::inplace_merge(begin, middle, end);
+            end = std::unique(begin, end);
         }
+        sizes[i] = end - begin;
     });
 }
 }

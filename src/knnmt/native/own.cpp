@@ -1,9 +1,8 @@
-// Search in a sentence's own entries: exact, for a few thousand keys of each sentence of a batch.
+// Search in a sentence's own entries: exact, for thousands of keys of each sentence of a batch.
 //
-// A batch's keys are read at every step, so that fewer bytes are less time: all keys are compared in int8. What that can be
-// wrong by has a bound, for a product of two vectors is off by no more than the length of the one times the length of what
-// the other lost. Every key that by this bound could be among the k nearest is measured in float32, from where the store has
-// it: none is missed. Some 15 of 3,000 keys are measured for k = 8.
+// A batch's keys are read at every step, so fewer bytes are less time: all keys are compared by their codes (codes.h), a sixth of
+// their length in float16, each with a bound of what its code may be off by. Keys that could be among the k nearest by this bound
+// are measured in float32, from where the store has them. Sentences with the same entries are searched in one pass over these.
 
 #include "own.h"
 
@@ -12,23 +11,21 @@
 #include <cmath>
 #include <limits>
 #include <utility>
-#include <vector>
 
-#include "product8.h"
-#include "vectors.h"
+#include "team.h"
 
 namespace {
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
-constexpr size_t AHEAD = 4;      // keys that are fetched before they are measured
-constexpr int64_t LINE = 64;     // bytes that are fetched at a time
-constexpr int64_t TOGETHER = 8;  // panels that a thread prepares
+constexpr size_t AHEAD = 4;         // keys that are fetched before they are measured
+constexpr int64_t LINE = 64;        // bytes that are fetched at a time
+constexpr int64_t NEAR = 4096;      // keys whose codes stay near while many rows pass by
+constexpr int64_t MOST_KEYS = 1 << 15;  // whose scores stay near
+constexpr int64_t LEAST_KEYS = 512; // that a thread takes of a sentence
 
-int64_t panels_of(const OwnEntries& own) { return (own.count + FLOATS - 1) / FLOATS; }
+int64_t panels_of(const OwnEntries& own) { return (own.panels.count + FLOATS - 1) / FLOATS; }
 
-// The numbers of a key or a query in whole vectors: what is beyond its dimensions is 0.
-int64_t stride_of(const OwnEntries& own) { return (own.dimensions + FLOATS - 1) / FLOATS * FLOATS; }
-
+// A height is minus the squared distance. A score is a key's product with the query less half of the key's squared length.
 struct Scored {
     float score;
     int32_t place;
@@ -43,194 +40,262 @@ void replace_lowest(std::vector<Scored>& heap, Scored other) {
     std::push_heap(heap.begin(), heap.end(), higher);
 }
 
-// `look` at every place from `begin` on whose score is above what `limit` says at that time.
-template <typename Limit, typename Look>
-void look_above(const float* scores, int64_t begin, int64_t count, Limit limit, Look look) {
-    for (int64_t i = begin / FLOATS * FLOATS; i < count; i += FLOATS) {
-        if (!any(load<Floats>(scores + i) > limit())) continue;
-        for (int64_t place = std::max(i, begin); place < std::min(i + FLOATS, count); ++place)
-            if (scores[place] > limit()) look(static_cast<int32_t>(place));
-    }
-}
-
-// A key in int8, as one lane of its panel. scratch: (dimensions in whole vectors,)
-void put_into_panel(const OwnEntries& own, int64_t number, float* scratch) {
-    using Narrow = int8_t __attribute__((vector_size(FLOATS)));
-    const int64_t dimensions = own.dimensions, stride = stride_of(own), whole = dimensions / FLOATS * FLOATS;
-    const uint16_t* key = own.keys[std::min(number, own.count - 1)];
-    for (int64_t i = whole; i < stride; ++i) scratch[i] = i < dimensions ? widened(key[i]) : 0;
-    Floats squares = {}, most = {}, lost = {};
-    for (int64_t i = 0; i < stride; i += FLOATS) {
-        const Floats some = i < whole ? widened(key + i) : load<Floats>(scratch + i);
-        std::memcpy(scratch + i, &some, sizeof(some));
-        squares += some * some;
-        most = some > most ? some : most;
-        most = -some > most ? -some : most;
-    }
-    const float furthest = largest(most), step = furthest / 127, steps = furthest > 0 ? 127 / furthest : 0;
-    int8_t* into = own.panels + number / FLOATS * FLOATS * stride + number % FLOATS * 4;
-    Ints codes = {};
-    for (int64_t i = 0; i < stride; i += FLOATS) {
-        const Floats some = load<Floats>(scratch + i);
-        const Ints code = nearest(some * steps);
-        const Floats rest = some - __builtin_convertvector(code, Floats) * step;
-        lost += rest * rest;
-        codes += code;
-        const Narrow narrow = __builtin_convertvector(code, Narrow);
-        int32_t quads[FLOATS / 4];
-        std::memcpy(quads, &narrow, sizeof(narrow));
-        for (int64_t quad = 0; quad < FLOATS / 4; ++quad) std::memcpy(into + (i + 4 * quad) * FLOATS, quads + quad, 4);
-    }
-    int32_t sum_of_codes = 0;
-    for (int lane = 0; lane < FLOATS; ++lane) sum_of_codes += codes[lane];
-    own.bias[number] = number < own.count ? -sum(squares) / 2 : -INFINITE;
-    own.scales[number] = step;
-    own.starts[number] = -products::offset() * sum_of_codes;
-    own.lost[number] = std::sqrt(sum(lost));
-}
-
 void expect(const OwnEntries& own, int32_t place) {
     const char* key = reinterpret_cast<const char*>(own.keys[place]);
-    for (int64_t at = 0; at < own.dimensions * 2; at += LINE) __builtin_prefetch(key + at);
+    for (int64_t at = 0; at < own.panels.directions->dimensions * 2; at += LINE) __builtin_prefetch(key + at);
 }
 
-// The k nearest of a row. scores: (count,), in int8, which are changed; length: of the query; error: what they are wrong by
-void find_nearest(const OwnEntries& own, const float* query, float length, float error, float* scores, int32_t k,
-                  std::vector<Scored>& near, float* distances_sq, int64_t* found) {
-    // A score is a key's product with the query less half of its squared length; a height is minus the squared distance.
-    const auto measured = [&](int32_t place) {
-        return Scored{-distance_sq(query, own.keys[place], static_cast<int>(own.dimensions)), place};
-    };
-    near.clear();
-    int64_t first = 0;
-    for (; first < own.count && first < k; ++first) near.push_back({scores[first], static_cast<int32_t>(first)});
-    std::make_heap(near.begin(), near.end(), higher);
-    look_above(scores, first, own.count, [&] { return near.front().score; }, [&](int32_t place) {
-        replace_lowest(near, {scores[place], place});
-    });
-    // Keys are measured where the store has them, seldom near: all that will be needed are fetched before.
-    for (const Scored& each : near) expect(own, each.place);
-    for (Scored& each : near) {
-        scores[each.place] = -INFINITE;  // is not looked at again
-        each = measured(each.place);
-    }
-    std::make_heap(near.begin(), near.end(), higher);
-    const auto reachable = [&] { return (near.front().score + length * length) / 2 - error; };
-    thread_local std::vector<int32_t> places;
-    places.clear();
-    const float least = reachable();
-    look_above(scores, 0, own.count, [least] { return least; }, [](int32_t place) {
-        places.push_back(place);
-    });
-    for (size_t i = 0; i < std::min(AHEAD, places.size()); ++i) expect(own, places[i]);
-    for (size_t i = 0; i < places.size(); ++i) {
-        if (i + AHEAD < places.size()) expect(own, places[i + AHEAD]);
-        if (!(scores[places[i]] > reachable())) continue;
-        const Scored other = measured(places[i]);
-        if (higher(other, near.front())) replace_lowest(near, other);
-    }
-    std::sort_heap(near.begin(), near.end(), higher);
-    for (size_t i = 0; i < near.size(); ++i) {
-        distances_sq[i] = -near[i].score;
-        found[i] = near[i].place;
-    }
-}
+// A row on its way through the keys of one thread.
+struct Row {
+    const OwnEntries& own;
+    const float* query;
+    const codes::Query& coded;
+    size_t k;
+    std::vector<Scored> near;  // a heap of heights, of at most k keys
 
-// Some rows of a sentence: queries (rows, dimensions); distances_sq and places (rows, k), which of its entries are found.
-void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* queries, float* distances_sq, int64_t* places) {
-    std::fill_n(distances_sq, rows * k, INFINITE);
-    std::fill_n(places, rows * k, int64_t{-1});
-    if (!own.count) return;
-    const int64_t dimensions = own.dimensions, stride = stride_of(own), keys = panels_of(own) * FLOATS;
-    const Matrix matrix{1, 1, dimensions, keys, own.panels, own.bias, own.scales, own.starts};
-    thread_local std::vector<float> scores, steps, rest, numbers;
-    thread_local std::vector<uint8_t> codes;
-    thread_local std::vector<Scored> near;
-    scores.resize(static_cast<size_t>(rows * keys));
-    steps.resize(static_cast<size_t>(rows));
-    rest.assign(static_cast<size_t>(stride), 0);
-    numbers.resize(static_cast<size_t>(stride));
-    codes.resize(static_cast<size_t>(rows * stride));
-    const products::Codes coded{codes.data(), steps.data(), stride, rows};
-    for (int64_t row = 0; row < rows; ++row) products::prepare(matrix, coded, row, queries + row * dimensions);
-    teams::Team alone(1);
-    products::multiply(alone, matrix, rows, nullptr, coded, scores.data());
-    for (int64_t row = 0; row < rows; ++row) {
-        const float* query = queries + row * dimensions;
-        std::copy_n(query, dimensions, rest.data());
-        products::read_codes(coded, row, numbers.data());
-        Floats squares = {}, lost_squares = {};
-        for (int64_t i = 0; i < stride; i += FLOATS) {
-            const Floats some = load<Floats>(rest.data() + i);
-            const Floats lost = some - load<Floats>(numbers.data() + i) * steps[static_cast<size_t>(row)];
-            squares += some * some;
-            lost_squares += lost * lost;
+    Scored measured(int32_t place) const {
+        return {-distance_sq(query, own.keys[place], static_cast<int>(own.panels.directions->dimensions)), place};
+    }
+
+    // What a score must be above, with all that it may be off by, if the key is to be as near as the k-th.
+    float reachable() const { return (near.front().score + coded.length_sq) / 2 - coded.slack; }
+
+    // Some keys' scores, from the first of a panel on, which are changed.
+    void look(int64_t first, int64_t count, float* scores) {
+        if (near.size() < k) look_at_best(first, count, scores);
+        if (near.size() == k) look_at_reachable(first, count, scores);
+    }
+
+    // Measures as many of the best as `near` lacks.
+    void look_at_best(int64_t first, int64_t count, float* scores) {
+        const size_t lacking = std::min(k - near.size(), static_cast<size_t>(count));
+        thread_local std::vector<Scored> best;
+        best.clear();
+        for (size_t i = 0; i < lacking; ++i) best.push_back({scores[i], static_cast<int32_t>(i)});
+        std::make_heap(best.begin(), best.end(), higher);
+        for (int64_t i = static_cast<int64_t>(lacking) / FLOATS * FLOATS; i < count; i += FLOATS) {
+            if (!any(load<Floats>(scores + i) > best.front().score)) continue;
+            for (int64_t j = std::max(i, static_cast<int64_t>(lacking)); j < std::min(i + FLOATS, count); ++j)
+                if (scores[j] > best.front().score) replace_lowest(best, {scores[j], static_cast<int32_t>(j)});
         }
-        const float length = std::sqrt(sum(squares)), lost = std::sqrt(sum(lost_squares)), both = length + own.longest;
-        if (!(both < INFINITE)) continue;  // a state that is no number is near nothing
-        // What was lost of the keys and of the query, and what float32 can be wrong by in sums of so many.
-        const float rounding = static_cast<float>(dimensions) * 0x1p-23f * both * both;
-        const float error = length * own.most_lost + lost * (own.longest + own.most_lost) + rounding;
-        find_nearest(own, query, length, error, &scores[static_cast<size_t>(row * keys)], k, near, distances_sq + row * k, places + row * k);
+        for (const Scored& each : best) expect(own, static_cast<int32_t>(first) + each.place);
+        for (const Scored& each : best) {
+            scores[each.place] = -INFINITE;  // is not looked at again
+            near.push_back(measured(static_cast<int32_t>(first) + each.place));
+        }
+        std::make_heap(near.begin(), near.end(), higher);
     }
-}
 
-// Some rows of a sentence, as a thread searches them.
-struct Piece {
-    const OwnEntries* own;
-    int32_t k;
-    int64_t rows;
-    const float* queries;
-    float* distances_sq;
-    int64_t* places;
+    void look_at_reachable(int64_t first, int64_t count, const float* scores) {
+        thread_local std::vector<Scored> found;  // by the highest that a score may be
+        found.clear();
+        const float least = reachable();
+        for (int64_t i = 0; i < count; i += FLOATS) {
+            const Floats most = load<Floats>(scores + i) + load<Floats>(own.panels.rounded_off + first + i) * coded.first +
+                                load<Floats>(own.panels.beyond + first + i) * coded.beyond +
+                                load<Floats>(own.panels.code_lengths + first + i) * coded.lost;
+            float each[FLOATS];
+            std::memcpy(each, &most, sizeof(each));
+            for (uint32_t lanes = bits(most > least); lanes; lanes &= lanes - 1) {
+                const int lane = __builtin_ctz(lanes);
+                if (i + lane < count) found.push_back({each[lane], static_cast<int32_t>(first + i + lane)});
+            }
+        }
+        if (found.size() > k) std::nth_element(found.begin(), found.begin() + static_cast<int64_t>(k), found.end(), higher);
+        for (size_t i = 0; i < std::min(AHEAD, found.size()); ++i) expect(own, found[i].place);
+        for (size_t i = 0; i < found.size(); ++i) {
+            if (i + AHEAD < found.size() && found[i + AHEAD].score > reachable()) expect(own, found[i + AHEAD].place);
+            if (!(found[i].score > reachable())) continue;
+            const Scored other = measured(found[i].place);
+            if (higher(other, near.front())) replace_lowest(near, other);
+        }
+    }
 };
 
-// Divides the rows of one of `sentences` sentences. Few sentences are shared by their rows: their keys are then read more than
-// once, but near enough to be read fast.
-void add_pieces(std::vector<Piece>& pieces, const teams::Team& team, int64_t sentences, const Piece& whole) {
-    const int64_t shares = sentences >= team.threads() ? 1 : std::min<int64_t>(team.threads(), whole.rows);
-    for (int64_t share = 0; share < shares; ++share) {
-        const int64_t begin = whole.rows * share / shares, end = whole.rows * (share + 1) / shares;
-        pieces.push_back({whole.own, whole.k, end - begin, whole.queries + begin * whole.own->dimensions,
-                          whole.distances_sq + begin * whole.k, whole.places + begin * whole.k});
+// Rows that are searched in the same entries: of one sentence, or of several.
+struct Group {
+    const OwnEntries* own;
+    int32_t k;
+    std::vector<const float*> queries;
+    std::vector<float*> distances_sq;  // of each row, (k,)
+    std::vector<int64_t*> places;      // which of the entries are found
+    std::vector<codes::Query> coded;
+    std::vector<int8_t> numbers;       // of these
+};
+
+// The panels from `first` to before `last` of a group, and the nearest of them for each row.
+struct Part {
+    const Group* group;
+    int64_t first, last;
+    std::vector<Row> rows;
+};
+
+void search_part(Part& part) {
+    const OwnEntries& own = *part.group->own;
+    // Few rows look at many keys at a time: the more they see, the fewer they measure before they know what is near.
+    const int64_t keys = part.rows.size() > codes::ROWS ? NEAR : MOST_KEYS, each = keys / FLOATS;
+    const int64_t stride = keys + LINE;  // or rows of scores would drive each other out of the cache
+    thread_local std::vector<float> scores;
+    scores.resize(static_cast<size_t>(codes::ROWS * stride));
+    for (int64_t first = part.first; first < part.last; first += each) {
+        const int64_t last = std::min(first + each, part.last), begin = first * FLOATS;
+        const int64_t count = std::min(last * FLOATS, own.panels.count) - begin, rows = static_cast<int64_t>(part.rows.size());
+        for (int64_t row = 0; row < rows; row += codes::ROWS) {
+            const int64_t some = std::min<int64_t>(codes::ROWS, rows - row);
+            codes::multiply(own.panels, first, last, &part.group->coded[static_cast<size_t>(row)], some, scores.data(), stride);
+            for (int64_t i = 0; i < some; ++i)
+                if (part.rows[static_cast<size_t>(row + i)].coded.finite)
+                    part.rows[static_cast<size_t>(row + i)].look(begin, count, &scores[static_cast<size_t>(i * stride)]);
+        }
     }
 }
 
-void search(teams::Team& team, const std::vector<Piece>& pieces) {
-    team.share(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
-        const Piece& piece = pieces[static_cast<size_t>(i)];
-        search_rows(*piece.own, piece.rows, piece.k, piece.queries, piece.distances_sq, piece.places);
+// Writes the k nearest of what the parts of a group have found for a row.
+void write_nearest(const Group& group, size_t row, const Part* parts, const Part* end) {
+    const size_t k = static_cast<size_t>(group.k);
+    std::vector<Scored> all;
+    for (const Part* part = parts; part < end; ++part) {
+        const std::vector<Scored>& near = part->rows[row].near;
+        all.insert(all.end(), near.begin(), near.end());
+    }
+    std::sort(all.begin(), all.end(), higher);
+    for (size_t i = 0; i < k; ++i) {
+        group.distances_sq[row][i] = i < all.size() ? -all[i].score : INFINITE;
+        group.places[row][i] = i < all.size() ? all[i].place : -1;
+    }
+}
+
+void search(teams::Team& team, std::vector<Group>& groups) {
+    std::vector<std::pair<size_t, size_t>> rows;  // of which group, the first of some
+    for (size_t number = 0; number < groups.size(); ++number) {
+        Group& group = groups[number];
+        group.coded.resize(group.queries.size());
+        if (!group.own->panels.count) continue;
+        group.numbers.resize(group.queries.size() * static_cast<size_t>(group.own->panels.directions->kept));
+        for (size_t row = 0; row < group.queries.size(); row += codes::ROWS) rows.emplace_back(number, row);
+    }
+    team.share(static_cast<int64_t>(rows.size()), [&](int64_t i) {
+        const auto [number, row] = rows[static_cast<size_t>(i)];
+        Group& group = groups[number];
+        int8_t* into = &group.numbers[row * static_cast<size_t>(group.own->panels.directions->kept)];
+        const size_t count = std::min<size_t>(codes::ROWS, group.queries.size() - row);
+        codes::prepare(group.own->panels, &group.queries[row], static_cast<int64_t>(count), into, &group.coded[row]);
+    });
+    // Few groups are shared by their keys, so that each thread reads others.
+    const int64_t wanted = static_cast<int64_t>(groups.size()) >= 2 * team.threads() ? 1 : team.threads();
+    std::vector<Part> parts;
+    std::vector<size_t> first_parts;
+    for (const Group& group : groups) {
+        first_parts.push_back(parts.size());
+        const int64_t panels = panels_of(*group.own);
+        const int64_t shares = std::clamp<int64_t>(group.own->panels.count / LEAST_KEYS, 1, wanted);
+        for (int64_t share = 0; share < shares; ++share) {
+            Part part{&group, panels * share / shares, panels * (share + 1) / shares, {}};
+            for (size_t row = 0; row < group.queries.size(); ++row)
+                part.rows.push_back({*group.own, group.queries[row], group.coded[row], static_cast<size_t>(group.k), {}});
+            parts.push_back(std::move(part));
+        }
+    }
+    first_parts.push_back(parts.size());
+    team.share(static_cast<int64_t>(parts.size()), [&](int64_t i) { search_part(parts[static_cast<size_t>(i)]); });
+    for (size_t number = 0; number < groups.size(); ++number)
+        for (size_t row = 0; row < groups[number].queries.size(); ++row)
+            write_nearest(groups[number], row, parts.data() + first_parts[number], parts.data() + first_parts[number + 1]);
+}
+
+// Adds the rows of a sentence to the group that has the same entries, or to a new one.
+void add_rows(std::vector<Group>& groups, const OwnEntries& own, int32_t k, int64_t width, const float* queries,
+              float* distances_sq, int64_t* places) {
+    const auto same = [&](const Group& other) { return other.own->panels.codes == own.panels.codes && other.own->panels.count == own.panels.count && other.k == k; };
+    auto group = own.panels.count ? std::find_if(groups.begin(), groups.end(), same) : groups.end();
+    if (group == groups.end()) group = groups.insert(group, Group{&own, k, {}, {}, {}, {}, {}});
+    for (int64_t row = 0; row < width; ++row) {
+        group->queries.push_back(queries + row * own.panels.directions->dimensions);
+        group->distances_sq.push_back(distances_sq + row * k);
+        group->places.push_back(places + row * k);
+    }
+}
+
+// A key whose code is to be made.
+struct Missing {
+    int64_t place, id;
+    const uint16_t* key;
+};
+
+// The codes of all keys whose places are free or taken by others; of two keys for the same place, one.
+void encode_missing(teams::Team& team, const KeyCodes& known, const OwnEntries* sentences, int32_t count) {
+    std::vector<std::vector<Missing>> of_sentences(static_cast<size_t>(count));
+    team.share(count, [&](int64_t i) {
+        const OwnEntries& own = sentences[i];
+        for (int64_t number = 0; number < own.panels.count; ++number) {
+            const int64_t place = own.ids[number] % known.capacity;
+            if (known.ids[place] != own.ids[number] + 1) of_sentences[static_cast<size_t>(i)].push_back({place, own.ids[number], own.keys[number]});
+        }
+    });
+    std::vector<Missing> all;
+    for (const std::vector<Missing>& each : of_sentences) all.insert(all.end(), each.begin(), each.end());
+    std::sort(all.begin(), all.end(), [](const Missing& a, const Missing& b) { return a.place != b.place ? a.place < b.place : a.id < b.id; });
+    all.erase(std::unique(all.begin(), all.end(), [](const Missing& a, const Missing& b) { return a.place == b.place; }), all.end());
+    const int64_t bytes = known.directions.kept / 2, blocks = (static_cast<int64_t>(all.size()) + codes::MOST_KEYS - 1) / codes::MOST_KEYS;
+    team.share(blocks, [&](int64_t block) {
+        const size_t begin = static_cast<size_t>(block * codes::MOST_KEYS), end = std::min(begin + codes::MOST_KEYS, all.size());
+        const uint16_t* keys[codes::MOST_KEYS];
+        thread_local std::vector<uint8_t> made;
+        made.resize(static_cast<size_t>(codes::MOST_KEYS * bytes));
+        codes::CodeNumbers numbers[codes::MOST_KEYS];
+        for (size_t i = begin; i < end; ++i) keys[i - begin] = all[i].key;
+        codes::encode(known.directions, keys, static_cast<int64_t>(end - begin), made.data(), numbers);
+        for (size_t i = begin; i < end; ++i) {
+            std::copy_n(&made[(i - begin) * static_cast<size_t>(bytes)], bytes, known.codes + all[i].place * bytes);
+            std::memcpy(known.numbers + all[i].place * 4, &numbers[i - begin], sizeof(numbers[0]));
+            known.ids[all[i].place] = all[i].id + 1;
+        }
     });
 }
 
-// Entry ids in the places of what was found of a sentence, (count,), -1 for none.
-void put_ids(const OwnEntries& own, int64_t count, int64_t* places) {
-    for (int64_t* place = places; place < places + count; ++place)
-        if (*place >= 0) *place = own.ids[*place];
+// Puts the codes of some panels of a sentence together.
+void put_panels(const KeyCodes& known, const OwnEntries& own, int64_t first, int64_t last, float& longest_sq) {
+    const int64_t bytes = known.directions.kept / 2;
+    thread_local std::vector<uint8_t> made;
+    made.resize(static_cast<size_t>(bytes));
+    for (int64_t number = first * FLOATS; number < last * FLOATS; ++number) {
+        const int64_t other = std::min(number, own.panels.count - 1), place = own.ids[other] % known.capacity;
+        codes::CodeNumbers numbers;
+        const uint8_t* from = known.codes + place * bytes;
+        std::memcpy(&numbers, known.numbers + place * 4, sizeof(numbers));
+        if (known.ids[place] != own.ids[other] + 1) {  // another key has its place
+            codes::encode(known.directions, own.keys + other, 1, made.data(), &numbers);
+            from = made.data();
+        }
+        codes::put(own.panels, number, from, numbers);
+        longest_sq = std::max(longest_sq, 2 * numbers.half);
+    }
 }
 
 }  // namespace
 
 extern "C" {
 
-// The keys of sentences in int8.
-void knnmt_own_prepare(OwnEntries* sentences, int32_t count, int32_t threads) {
-    std::vector<std::pair<int32_t, int64_t>> work;  // a sentence, and the first of some panels
-    for (int32_t number = 0; number < count; ++number)
-        for (int64_t panel = 0; panel < panels_of(sentences[number]); panel += TOGETHER) work.emplace_back(number, panel);
+// The codes of the entries of sentences: those that are not known are made.
+void knnmt_own_prepare(const KeyCodes* known, OwnEntries* sentences, int32_t count, int32_t threads) {
     teams::Team team(threads);
+    encode_missing(team, *known, sentences, count);
+    struct Work {
+        int32_t sentence;
+        int64_t first;
+        float longest_sq;
+    };
+    std::vector<Work> work;
+    for (int32_t number = 0; number < count; ++number)
+        for (int64_t panel = 0; panel < panels_of(sentences[number]); panel += LEAST_KEYS / FLOATS) work.push_back({number, panel, 0});
     team.share(static_cast<int64_t>(work.size()), [&](int64_t i) {
-        thread_local std::vector<float> scratch;
-        const auto [sentence, first] = work[static_cast<size_t>(i)];
-        const OwnEntries& own = sentences[sentence];
-        scratch.resize(static_cast<size_t>(stride_of(own)));
-        const int64_t last = std::min(first + TOGETHER, panels_of(own));
-        for (int64_t key = first * FLOATS; key < last * FLOATS; ++key) put_into_panel(own, key, scratch.data());
+        Work& each = work[static_cast<size_t>(i)];
+        const OwnEntries& own = sentences[each.sentence];
+        put_panels(*known, own, each.first, std::min(each.first + LEAST_KEYS / FLOATS, panels_of(own)), each.longest_sq);
     });
-    for (OwnEntries* own = sentences; own < sentences + count; ++own) {
-        const auto lowest = std::min_element(own->bias, own->bias + own->count);
-        own->longest = own->count ? std::sqrt(-2 * *lowest) : 0;
-        own->most_lost = own->count ? *std::max_element(own->lost, own->lost + own->count) : 0;
+    for (const Work& each : work) {
+        CodePanels& panels = sentences[each.sentence].panels;
+        panels.longest = std::max(panels.longest, std::sqrt(each.longest_sq));
     }
 }
 
@@ -239,21 +304,20 @@ void knnmt_own_prepare(OwnEntries* sentences, int32_t count, int32_t threads) {
 void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads,
                       const float* queries, float* distances_sq, int64_t* ids) {
     teams::Team team(threads);
-    std::vector<Piece> pieces;
+    std::vector<Group> groups;
     for (int64_t number = 0, row = 0; number < count; ++number, row += width)
-        add_pieces(pieces, team, count,
-                   {sentences + number, k, width, queries + row * sentences->dimensions, distances_sq + row * k, ids + row * k});
-    search(team, pieces);
-    for (int64_t number = 0; number < count; ++number)
-        put_ids(sentences[number], static_cast<int64_t>(width) * k, ids + number * width * k);
+        add_rows(groups, sentences[number], k, width, queries + row * sentences->panels.directions->dimensions, distances_sq + row * k, ids + row * k);
+    search(team, groups);
+    for (int64_t i = 0; i < static_cast<int64_t>(count) * width * k; ++i)
+        if (ids[i] >= 0) ids[i] = sentences[i / (static_cast<int64_t>(width) * k)].ids[ids[i]];
 }
 
 bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t width, int32_t threads,
                    int64_t stride, const float* queries, float* sums, float* steps, float* scores, float* offsets) {
     std::vector<OwnRows> rows;
     for (int64_t number = 0, row = 0; number < count; ++number, row += width)
-        rows.push_back({mixing, sentences + number, width, queries + row * sentences->dimensions, sums + number, steps + number,
-                        scores + row * stride, offsets + row});
+        rows.push_back({mixing, sentences + number, width, queries + row * sentences->panels.directions->dimensions, sums + number,
+                        steps + number, scores + row * stride, offsets + row});
     return mix_own(rows, stride, threads) < 0;
 }
 }
@@ -263,22 +327,21 @@ int64_t mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t t
     for (const OwnRows& each : sentences) found += static_cast<int64_t>(each.width) * each.mixing->k;
     std::vector<float> distances_sq(static_cast<size_t>(found));
     std::vector<int64_t> places(static_cast<size_t>(found)), firsts;
-    std::vector<Piece> pieces;
+    std::vector<Group> groups;
     teams::Team team(threads);
     int64_t first = 0;
     for (const OwnRows& each : sentences) {
         firsts.push_back(first);
-        add_pieces(pieces, team, static_cast<int64_t>(sentences.size()),
-                   {each.own, each.mixing->k, each.width, each.queries, distances_sq.data() + first, places.data() + first});
+        add_rows(groups, *each.own, each.mixing->k, each.width, each.queries, distances_sq.data() + first, places.data() + first);
         first += static_cast<int64_t>(each.width) * each.mixing->k;
     }
-    search(team, pieces);
+    search(team, groups);
     std::atomic<int64_t> refused{-1};
     team.each(static_cast<int64_t>(sentences.size()), [&](int64_t i) {
         const OwnRows& each = sentences[static_cast<size_t>(i)];
         const OwnEntries& own = *each.own;
         const int64_t at = firsts[static_cast<size_t>(i)];
-        if (!knnmt_mix(&each.mixing->mixture, 1, each.width, each.mixing->k, own.count, each.mixing->vocabulary, stride,
+        if (!knnmt_mix(&each.mixing->mixture, 1, each.width, each.mixing->k, own.panels.count, each.mixing->vocabulary, stride,
                        distances_sq.data() + at, places.data() + at, own.values, own.counts, own.said, each.sum, each.steps, each.scores,
                        each.offsets))
             refused = i;

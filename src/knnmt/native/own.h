@@ -5,26 +5,18 @@
 #include <cstdint>
 #include <vector>
 
+#include "codes.h"
 #include "mixing.h"
 
 extern "C" {
 
 struct OwnEntries {
-    int64_t count;
-    int64_t dimensions;
     const uint16_t* const* keys;  // (count,), where each key is, in float16
-    const int64_t* ids;           // (count,)
+    const int64_t* ids;           // (count,), ascending
     const int32_t* values;        // (count,), the token of each
     const float* counts;          // (count,), how many entries each stands for, or null
     const float* said;            // (count,), the model's own log-probability of each, for a network; or null
-    // What knnmt_own_prepare writes, all for whole panels: the keys in int8, each with a scale, as products.h has them.
-    int8_t* panels;
-    float* bias;                  // minus half of each squared length
-    float* scales;
-    int32_t* starts;
-    float* lost;                  // the length of what int8 lost of each
-    float most_lost;
-    float longest;                // the length of the longest
+    CodePanels panels;            // written by knnmt_own_prepare; their count is that of the entries
 };
 
 // What is the same at all steps of a batch, as knnmt_mix has it.

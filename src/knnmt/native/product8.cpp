@@ -8,6 +8,7 @@
 #include "panels.h"
 #include "tiles.h"
 
+using products::add_products;
 using products::Codes;
 
 namespace {
@@ -24,31 +25,6 @@ constexpr int OFFSET = 128;  // these multiply bytes without a sign by bytes wit
 #else
 constexpr int OFFSET = 0;
 #endif
-
-// To each sum, four products of a row's numbers with those of an output.
-Ints add_products(Ints sums, Ints row, Ints weight) {
-#if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)row, (__m512i)weight);
-#elif defined(__AVXVNNI__)
-    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)row, (__m256i)weight);
-#elif defined(__AVX512BW__)
-    // 16 bits hold 2 * 127 * 127; the row's sign goes to the weight, for there are no products of two signed bytes.
-    const __m512i x = (__m512i)row, w = (__m512i)weight;
-    const __m512i signed_weight = _mm512_mask_sub_epi8(w, _mm512_movepi8_mask(x), _mm512_setzero_si512(), w);
-    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x), signed_weight);
-    return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
-#elif defined(__AVX2__)
-    const __m256i x = (__m256i)row, w = (__m256i)weight;
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));  // as above
-    return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-#elif defined(__ARM_FEATURE_DOTPROD)
-    return (Ints)vdotq_s32((int32x4_t)sums, (int8x16_t)row, (int8x16_t)weight);
-#else
-    const int8x16_t x = (int8x16_t)row, w = (int8x16_t)weight;
-    const int32x4_t first = vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(w)));
-    return sums + (Ints)vpaddq_s32(first, vpaddlq_s16(vmull_high_s8(x, w)));
-#endif
-}
 
 // Where a row's codes are. Rows that are multiplied together lie together: of each four inputs, all of their digits one after the
 // other, so that they are read in one go and do not drive each other out of the cache, as rows of 4,096 bytes would.
@@ -228,14 +204,6 @@ int32_t offset() { return OFFSET; }
 
 void put_into_codes(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
     matrix.digits == 1 ? put<1>(into, row, x, matrix.inputs) : put<2>(into, row, x, matrix.inputs);
-}
-
-void read_codes(const Codes& x, int64_t row, float* into) {
-    const Place place = place_of<1>(x, row);
-    const bool tiled = tiles::serve(x, 1);
-    const tiles::Place tile = tiles::place_of(x, 1, row);
-    for (int64_t i = 0; i < x.stride; ++i)
-        into[i] = static_cast<int8_t>((tiled ? *tile.at(0, i) : place.codes[i / 4 * place.step + i % 4]) - OFFSET);
 }
 
 void multiply8(const Matrix& matrix, int64_t first, int64_t last, int64_t rows, const Codes& x, float* y) {

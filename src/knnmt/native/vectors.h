@@ -145,6 +145,17 @@ bool any(Ints holds) {
 #endif
 }
 
+// The lanes where a comparison holds, the first in the lowest bit.
+uint32_t bits(Ints holds) {
+#if defined(__AVX512BW__)
+    return _mm512_test_epi32_mask((__m512i)holds, (__m512i)holds);
+#elif defined(__AVX2__)
+    return static_cast<uint32_t>(_mm256_movemask_ps((__m256)holds));
+#else
+    return static_cast<uint32_t>((holds[0] & 1) | (holds[1] & 2) | (holds[2] & 4) | (holds[3] & 8));
+#endif
+}
+
 template <typename Choose>
 float extreme(Floats numbers, Choose choose) {
     float found = numbers[0];

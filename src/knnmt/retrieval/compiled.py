@@ -102,7 +102,7 @@ class CompiledSteps:
     ) -> None:
         """Each sentence that is searched in its own segments gets the entries of these segments."""
         if chosen[0] is not None:
-            with timing.stage("segments"):
+            with timing.stage("codes"):
                 entries = self._store.index.entries
                 scored = self._network is not None
                 self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts, scored)

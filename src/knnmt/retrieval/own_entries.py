@@ -1,6 +1,7 @@
 """A sentence's own entries in compiled code, for keys in float16: the search of `sentence_stores.SentenceStores`.
 
-Keys are held in int8; the distances of the nearest are computed from the store's own memory (`native/own.cpp`).
+Codes of the keys are compared at every step; the distances of the nearest are computed from the store's own memory
+(`native/own.cpp`).
 """
 
 from __future__ import annotations
@@ -36,30 +37,30 @@ class CompiledOwnEntries:
         self._dim = entries.dim
         self._entries = entries  # whose memory maps are read at every step
         distinct = {id(ids): ids for ids in chosen}
-        at, bias = self._hold(list(distinct.values()), merged, scored)
-        entries.require_sound(bias)  # of squared lengths: infinity and NaN cannot be sorted
+        at, halves = self._hold(list(distinct.values()), merged, scored)
+        entries.require_sound(halves)  # of squared lengths: infinity and NaN cannot be sorted
         places = {each: place for place, each in enumerate(distinct)}
         self._at = at[[places[id(ids)] for ids in chosen]]
 
     def _hold(self, chosen: Sequence[Array], merged: bool, scored: bool) -> tuple[npt.NDArray[np.void], Tensor]:
-        """Hold keys in int8, in one block of memory for all sentences.
+        """Hold the codes of keys, in one block of memory for all sentences.
 
-        Returns structures `OwnEntries`, and minus half of the keys' squared lengths.
+        Returns structures `OwnEntries`, and half of the keys' squared lengths, less their mean.
         """
-        panel = self._native.knnmt_panel()
-        wholes = [-(-len(ids) // panel) * panel for ids in chosen]
-        ends = np.cumsum([0, *wholes])
-        every, stride = int(ends[-1]), -(-self._dim // panel) * panel
+        panel, codes_of = self._native.knnmt_panel(), self._entries.codes(self._native)
+        counts_each = np.array([len(mine) for mine in chosen], np.int64)
+        ends = np.cumsum([0, *(-(-counts_each // panel) * panel)])
+        every = int(ends[-1])
         ids = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *chosen]))
         keys, values = self._entries.addresses(ids), self._entries.values_of(ids)
         counts = self._entries.counts_of(ids, merged)
         said = self._entries.log_probabilities_of(ids) if scored else None
-        codes = torch.empty((every, stride), dtype=torch.int8)
-        bias, scales, starts, lost = numbers = torch.empty((4, every))
-        self._kept = (ids, keys, values, counts, said, codes, numbers)
+        codes = torch.empty((every, codes_of.kept // 2), dtype=torch.uint8)
+        halves, rounded_off, beyond, code_lengths = numbers = torch.empty((4, every))
+        self._kept = (codes_of, ids, keys, values, counts, said, codes, numbers)
         self.held_keys = len(ids)
-        at = made("OwnEntries", len(chosen), count=[len(mine) for mine in chosen], dimensions=self._dim)
-        firsts = np.cumsum([0, *map(len, chosen)])[:-1]
+        at = made("OwnEntries", len(chosen))
+        firsts = np.cumsum([0, *counts_each])[:-1]
         for name, array, bytes_each in (
             ("keys", keys, 8),
             ("ids", ids, 8),
@@ -69,11 +70,19 @@ class CompiledOwnEntries:
         ):
             if array is not None:
                 at[name] = array.data_ptr() + bytes_each * firsts
-        at["panels"] = codes.data_ptr() + stride * ends[:-1]
-        for name, array in (("bias", bias), ("scales", scales), ("starts", starts), ("lost", lost)):
-            at[name] = array.data_ptr() + 4 * ends[:-1]
-        self._native.knnmt_own_prepare(address(at), len(chosen), torch.get_num_threads())
-        of_keys = [bias[begin : begin + len(mine)] for mine, begin in zip(chosen, ends.tolist(), strict=False)]
+        panels = at["panels"]
+        panels["count"], panels["codes"] = counts_each, codes.data_ptr() + codes.stride(0) * ends[:-1]
+        for name, array in (
+            ("halves", halves),
+            ("rounded_off", rounded_off),
+            ("beyond", beyond),
+            ("code_lengths", code_lengths),
+        ):
+            panels[name] = array.data_ptr() + 4 * ends[:-1]
+        codes_of.prepare(at)
+        of_keys = [
+            halves[begin : begin + count] for begin, count in zip(ends.tolist(), counts_each.tolist(), strict=False)
+        ]
         return at, torch.cat(of_keys)
 
     @property

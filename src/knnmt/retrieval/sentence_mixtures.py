@@ -36,7 +36,7 @@ class SentenceMixtures:
         for group, mine in zip(groups, chosen, strict=True):
             if not group.store.size:
                 continue
-            with timing.stage("segments"):
+            with timing.stage("codes"):
                 network = CompiledNetwork.of(group.combiner, group.config.k)
                 mixing = mixing_of(group.store, group.config, network)
                 mixing["vocabulary"] = vocabulary
