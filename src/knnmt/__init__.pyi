@@ -36,7 +36,7 @@ from knnmt.errors import KnnmtError as KnnmtError, KnnmtWarning as KnnmtWarning
 from knnmt.evaluation.adapting import Adapted as Adapted, adapt as adapt
 from knnmt.evaluation.evaluating import evaluate as evaluate
 from knnmt.evaluation.reports import Report as Report
-from knnmt.evaluation.running import RunSettings as RunSettings, machine as machine
+from knnmt.evaluation.running import machine as machine
 from knnmt.evaluation.scoring import (
     Difference as Difference,
     Score as Score,
@@ -90,6 +90,7 @@ from knnmt.translator.evidence import Evidence as Evidence
 from knnmt.translator.explanation import Explanation as Explanation, explain as explain
 from knnmt.translator.memories import Request as Request
 from knnmt.translator.page import explanation_page as explanation_page
+from knnmt.translator.settings import TranslationSettings as TranslationSettings
 from knnmt.translator.steps import Steps as Steps
 from knnmt.translator.translation import Caution as Caution, Token as Token, Translation as Translation
 from knnmt.translator.translator import Translator as Translator

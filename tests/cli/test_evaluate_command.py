@@ -12,7 +12,7 @@ import pytest
 import sacrebleu
 from typer.testing import CliRunner
 
-from knnmt import RunSettings, evaluate
+from knnmt import TranslationSettings, evaluate
 from knnmt.cli import app
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.store import Datastore
@@ -63,7 +63,7 @@ def test_from_text_to_report_and_on_from_there(place: Path, tiny_checkpoint: Pat
     in_python = evaluate(
         (str(place / "test.de"), place / "test.en"),
         systems=[f"own={place / 'own.store'},{SETTINGS}"],
-        settings=RunSettings(beam=2),
+        settings=TranslationSettings(beam=2),
         model=tiny_checkpoint,
         device="cpu",
     )

@@ -12,7 +12,7 @@ from knnmt.cli import app
 from knnmt.errors import SettingError
 
 IMPOSSIBLE = [
-    (["--tags", "sgml"], "--tags must be one of auto, xml, html, none"),
+    (["--tags", "sgml"], "--tags must be 'auto', 'xml', 'html' or 'none', got"),
     (["--tags", "xml", "--no-protect"], "leave --no-protect out"),
     (["--placeholder", "@*@", "--no-protect"], "leave --no-protect out"),
     (["--placeholder", "*"], "begins with a character of its own"),

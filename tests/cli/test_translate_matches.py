@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused(store: Path) -> None:
     for arguments, says in (
         (["--exact-matches", "use"], "--exact-matches: only used with a memory"),
         (["--match-threshold", "95"], "--match-threshold: only used with a memory"),
-        (["-d", store, "--exact-matches", "always"], "use, prefer, ignore"),
+        (["-d", store, "--exact-matches", "always"], "must be 'use', 'prefer' or 'ignore', got 'always'"),
         (["-d", store, "--exact-matches", "ignore", "--match-threshold", "95"], "takes none"),
     ):
         assert says in refused_at_once("translate", *arguments, "--text", "Ja.")

@@ -37,7 +37,7 @@ SHORT: dict[str, Any] = {"beam": 2, "max_tokens": 8}  # a random model ends no s
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 @pytest.fixture(scope="module")

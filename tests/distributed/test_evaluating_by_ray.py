@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from knnmt import Cluster, Datastore, RunSettings, evaluate
+from knnmt import Cluster, Datastore, TranslationSettings, evaluate
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.evaluation import systems_as_tasks
 from knnmt.evaluation.systems_as_tasks import SystemDone, SystemTask, run_system
@@ -74,7 +74,7 @@ def test_systems_are_the_same_when_workers_die(
     store = Datastore.build(tmp_path / "own.store", some_pairs(12), tiny).path
     given: dict[str, Any] = {
         "systems": [f"cached={store},k=4,lambda=0.6,temperature=10,cache=50"],
-        "settings": RunSettings(beam=2, batch_size=4),
+        "settings": TranslationSettings(beam=2, batch_size=4),
         "model": tiny_checkpoint,
         "device": "cpu",
         "threads": 1,

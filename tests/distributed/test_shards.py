@@ -115,7 +115,7 @@ def test_what_is_chosen_is_what_the_merged_store_chooses(
 
 
 def test_translations_are_those_of_the_merged_store(merged: Datastore, one: Path, tiny_checkpoint: Path) -> None:
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     texts = [pair.source for pair in made_pairs(20, seed=9)]
     for settings in (SETTINGS, replace(SETTINGS, segments=400)):
         expected = list(translator.stream(texts, datastore=merged.path, settings=settings, evidence=True))
@@ -178,7 +178,7 @@ def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
 ) -> None:
     """Whichever question it fails at. What is found is what the others have; when it is back, it counts again."""
     monkeypatch.setattr(memories, "ShardedStore", Restless)
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     edit = (one / "shards.json").read_text(encoding="utf-8").replace("10.0", "0.05")
     (one / "shards.json").write_text(edit, encoding="utf-8")
     texts = [pair.source for pair in made_pairs(4, seed=9)]
@@ -207,10 +207,12 @@ def test_a_shard_that_is_not_there_is_left_out_until_it_is(
     for seed, path in enumerate(paths):
         Datastore.build(path, made_pairs(30, seed), tiny, make_index=False)
     shard_set(paths, tmp_path / "set", model=tiny)
-    whole = Translator(tiny_checkpoint, device="cpu").translate("ab cd", datastore=tmp_path / "set", settings=SETTINGS)
+    whole = Translator(tiny_checkpoint, device="cpu", settings="raw").translate(
+        "ab cd", datastore=tmp_path / "set", settings=SETTINGS
+    )
     paths[1].rename(tmp_path / "away")
     with pytest.warns(ShardWarning, match=r"b could not answer \(.*there is no datastore"):
-        translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "set")
+        translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "set", settings="raw")
     with pytest.warns(ShardWarning, match="left out"):
         found = translator.translate("ab cd", settings=SETTINGS)
     assert len(of_shards(found)) == 1
@@ -239,7 +241,7 @@ def test_what_is_added_to_a_shard_counts_with_the_next_call(
     paths = [tmp_path / "a", tmp_path / "b"]
     stores = [Datastore.build(path, made_pairs(30, seed), tiny, make_index=False) for seed, path in enumerate(paths)]
     shard_set(paths, tmp_path / "set", model=tiny)
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     text = "zz yy zz yy"
     settings = replace(SETTINGS, interpolation_weight=0.99, temperature=0.01)
     assert translator.translate(text, datastore=tmp_path / "set", settings=settings).text != "new words"
@@ -270,12 +272,12 @@ def test_sets_that_cannot_be_are_refused(
         shard_set(["10.0.0.5:/data/a.store"], tmp_path / "x")
     assert ShardPlace.of("10.0.0.5:/data/a.store") == ShardPlace("/data/a.store", "10.0.0.5")
     assert ShardPlace.of("/data/a:b.store") == ShardPlace("/data/a:b.store")
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     with pytest.raises(SettingError, match="a set of shards is searched by segment"):
         translator.translate("ab", datastore=one, search="whole")
     (one / sets.SHARDS).write_text('{"shards": [{"path": 5}]}', encoding="utf-8")
     with pytest.raises(DatastoreDamagedError, match="cannot read the places of the shards"):
-        Translator(tiny_checkpoint, device="cpu", datastore=one)
+        Translator(tiny_checkpoint, device="cpu", datastore=one, settings="raw")
 
 
 def test_a_set_does_not_say_what_to_connect_to(
@@ -293,11 +295,11 @@ def test_a_set_does_not_say_what_to_connect_to(
     with pytest.raises(
         SettingError, match=r"may not decide what this machine connects to\. If this is your cluster, set RAY_"
     ):
-        Translator(tiny_checkpoint, device="cpu", datastore=one)
+        Translator(tiny_checkpoint, device="cpu", datastore=one, settings="raw")
     assert not asked
     monkeypatch.setenv("RAY_ADDRESS", "ray://elsewhere:10001")
     with pytest.raises(ClusterError, match="not there"):
-        Translator(tiny_checkpoint, device="cpu", datastore=one)
+        Translator(tiny_checkpoint, device="cpu", datastore=one, settings="raw")
     assert asked == ["ray://elsewhere:10001"]
 
 
@@ -398,7 +400,7 @@ def test_a_shard_that_answers_with_something_else_is_left_out(
 ) -> None:
     made = [*(Failing(path, 10**6) for path in shards[:3]), Mistaken(shards[3], *MISTAKES[mistake])]
     monkeypatch.setattr(ShardSet, "opened", lambda *_: made)
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=one)
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=one, settings="raw")
     texts = [pair.source for pair in made_pairs(4, seed=9)]
     with pytest.warns(ShardWarning, match="gave an unusable answer"):
         found = translator.translate(texts, settings=SETTINGS)
@@ -529,11 +531,11 @@ def test_a_set_none_of_whose_shards_is_usable_translates_without(
 ) -> None:
     made = [Mistaken(path, *CONTENTS["a key that is no number"]) for path in shards]
     monkeypatch.setattr(ShardSet, "opened", lambda *_: made)
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=one)
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=one, settings="raw")
     with pytest.warns(ShardWarning, match="a key is not a finite number"):
         found = translator.translate("ab cd ef", settings=replace(SETTINGS, segments=400))
     assert len(of_shards(found)) == 4
-    assert found.text == Translator(tiny_checkpoint, device="cpu").translate("ab cd ef").text
+    assert found.text == Translator(tiny_checkpoint, device="cpu", settings="raw").translate("ab cd ef").text
 
 
 def test_a_set_none_of_whose_shards_answers_is_refused(
@@ -542,4 +544,4 @@ def test_a_set_none_of_whose_shards_answers_is_refused(
     for each in failing:
         each.answers = 0
     with pytest.raises(ClusterError, match=r"none of the shards answers: shard .* could not answer"):
-        Translator(tiny_checkpoint, device="cpu", datastore=one)
+        Translator(tiny_checkpoint, device="cpu", datastore=one, settings="raw")

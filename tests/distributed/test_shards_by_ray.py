@@ -39,7 +39,7 @@ def test_a_shard_is_killed_while_texts_are_translated(
 
     monkeypatch.setattr(RayShard, "__init__", remembered)
     shard_set(shards, tmp_path / "set", cluster="local", seconds=120.0, model=tiny)
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "set")
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "set", settings="raw")
     texts = [pair.source for pair in made_pairs(12, seed=9)]
     expected = list(translator.stream(texts, datastore=merged.path, settings=SETTINGS))
     found = list(translator.stream(texts, settings=SETTINGS))

@@ -140,7 +140,7 @@ def test_a_null_says_nothing(checkpoint: Path) -> None:
 def test_more_beams_than_there_can_be_are_refused_when_they_are_used(checkpoint: Path) -> None:
     edit(checkpoint / "generation_config.json", num_beams=10**9)
     with pytest.raises(SettingError, match="half the vocabulary of 231"):
-        Translator(checkpoint, device="cpu").decoding()
+        Translator(checkpoint, device="cpu", settings="raw").decoding()
 
 
 @pytest.mark.parametrize("name", ["tokenizer_class", "source_lang", "tgt_lang"])
@@ -233,7 +233,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused_when_it_shows(ch
     content = json.loads(path.read_text())
     content["model"]["vocab"]["j"] = 5000
     path.write_text(json.dumps(content))
-    translator = Translator(checkpoint, device="cpu")
+    translator = Translator(checkpoint, device="cpu", settings="raw")
     with pytest.raises(CheckpointError, match="its tokenizer gives token 5000, but its weights have only 231"):
         translator.translate(["ja"])
     engine = translator.engine

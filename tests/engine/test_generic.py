@@ -33,12 +33,12 @@ def test_a_store_of_a_t5_gives_back_its_memory_with_evidence(t5: Path, tmp_path:
     memory = german_memory(12)
     store = Datastore.build(tmp_path / "store", memory, engine, BuildConfig(key_dtype="float32"))
     assert (store.manifest.dim, store.manifest.vocabulary) == (32, 128)
-    translator = Translator(t5, device="cpu", datastore=store, k=1, interpolation_weight=0.99)
+    translator = Translator(t5, device="cpu", datastore=store, k=1, interpolation_weight=0.99, settings="raw")
     found = translator.translate([pair.source for pair in memory[:4]], evidence=True)
     assert [each.text for each in found] == [pair.target for pair in memory[:4]]
     assert all(token.evidence is not None for token in found[0].tokens)
-    plain = Translator(t5, device="cpu")
-    with_nothing = Translator(t5, device="cpu", datastore=store, k=2, interpolation_weight=0.0)
+    plain = Translator(t5, device="cpu", settings="raw")
+    with_nothing = Translator(t5, device="cpu", datastore=store, k=2, interpolation_weight=0.0, settings="raw")
     text = memory[0].source
     assert with_nothing.translate(text, max_tokens=20).tokens == plain.translate(text, max_tokens=20).tokens
 

@@ -231,13 +231,15 @@ def test_a_store_is_built_and_searched_for_its_languages_only(many: Path, tmp_pa
     assert engine.tokenizer.encode_targets(["a"]) == [[69, END]]  # no entry for what is told
     store = Datastore.build(tmp_path / "store", memory, engine)
     assert (store.manifest.source_language, store.manifest.target_language) == ("deu_Latn", "eng_Latn")
-    translator = Translator(many, device="cpu", datastore=tmp_path / "store", k=1, interpolation_weight=0.99)
-    assert translator.signature(translator.decoding()).startswith(f"model:{many.name}|langs:deu_Latn-eng_Latn|dtype:")
+    translator = Translator(
+        many, device="cpu", datastore=tmp_path / "store", k=1, interpolation_weight=0.99, settings="raw"
+    )
+    assert translator.signature().startswith(f"model:{many.name}|langs:deu_Latn-eng_Latn|dtype:")
     for pair in memory[:3]:
         assert translator.translate(pair.source, max_tokens=118).text == pair.target
     with pytest.raises(DatastoreMismatchError, match=r"built for deu_Latn to eng_Latn; .* loaded for deu_Latn to fra_"):
-        Translator(many, device="cpu", datastore=tmp_path / "store", target_lang="fr")
-    one_side = Translator(many, device="cpu", datastore=tmp_path / "store", source_lang="de")
+        Translator(many, device="cpu", datastore=tmp_path / "store", target_lang="fr", settings="raw")
+    one_side = Translator(many, device="cpu", datastore=tmp_path / "store", source_lang="de", settings="raw")
     assert one_side.engine.languages == engine.languages
     french = load_engine(many, device="cpu", source_lang="de", target_lang="fr")
     with pytest.raises(DatastoreMismatchError, match="Load it for the store's languages"):
@@ -291,12 +293,12 @@ def test_one_model_translates_between_several_languages(checkpoint: Any, tmp_pat
     directory, _, _ = checkpoint
     texts = ["Satz", "Haus"]
     settings: dict[str, Any] = {"max_tokens": 9, "beam": 2}
-    first = Translator(directory, device="cpu", source_lang="de", target_lang="en", k=3)
+    first = Translator(directory, device="cpu", source_lang="de", target_lang="en", k=3, settings="raw")
     pairs = [SegmentPair(f"Tag {number}", f"day {number}", "own") for number in range(5)]
     store = Datastore.build(tmp_path / "s", pairs, first.engine)
     before = first.translate(texts, datastore=store, **settings)
     other = first.for_languages("en", "de")
-    expected = Translator(directory, device="cpu", source_lang="en", target_lang="de")
+    expected = Translator(directory, device="cpu", source_lang="en", target_lang="de", settings="raw")
     assert [each.text for each in other.translate(texts, **settings)] == [
         each.text for each in expected.translate(texts, **settings)
     ]
@@ -329,7 +331,7 @@ def test_one_model_translates_between_several_languages(checkpoint: Any, tmp_pat
 @pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 def test_a_request_in_languages_that_cannot_be_has_an_error_of_its_own(checkpoint: Any, tmp_path: Path) -> None:
     directory, _, _ = checkpoint
-    translator = Translator(directory, device="cpu", source_lang="de", target_lang="en")
+    translator = Translator(directory, device="cpu", source_lang="de", target_lang="en", settings="raw")
     store = Datastore.build(tmp_path / "s", [SegmentPair("Tag", "day", "own")], translator.engine)
     bad = [
         (Request("Satz", target_lang="xx"), "--target-lang 'xx' is none of the model's"),

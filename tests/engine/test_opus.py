@@ -49,7 +49,7 @@ def test_text_is_translated_as_in_transformers(make_checkpoint: MakeCheckpoint, 
     from transformers import AutoTokenizer
 
     directory, model = converted(make_checkpoint, tmp_path)
-    translator = Translator(directory, device="cpu")
+    translator = Translator(directory, device="cpu", settings="raw")
     assert translator.engine.languages == Languages("de", "en")
     tokenizer = AutoTokenizer.from_pretrained(directory)
     ids = model.generate(**tokenizer(TEXTS, return_tensors="pt", padding=True), num_beams=5)

@@ -12,9 +12,10 @@ import pytest
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.overlap import Known
 from knnmt.evaluation.reports import Report, SystemReport
-from knnmt.evaluation.running import Figures, Run, RunSettings
+from knnmt.evaluation.running import Figures, Run
 from knnmt.evaluation.scoring import Score, Scores
 from knnmt.evaluation.segments import EvaluationText
+from knnmt.evaluation.systems import run_settings
 from knnmt.version import __version__
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -33,7 +34,7 @@ TEXT = EvaluationText(
     Counter({"empty source or target": 3}),
 )
 KNOWN = {"x/own": Known(frozenset({0, 1}), frozenset({1}))}
-REPORT = Report([BASE, OWN], TEXT, KNOWN, False, RunSettings(), "a CPU, 2 threads", "make an environment")
+REPORT = Report([BASE, OWN], TEXT, KNOWN, False, run_settings(None), "a CPU, 2 threads", "make an environment")
 
 
 @pytest.mark.parametrize("form", ["text", "md"])

@@ -16,12 +16,13 @@ from knnmt import Translation, Translator
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.errors import NoTranslationWarning, SettingError
-from knnmt.evaluation.running import Run, RunSettings, run_systems
-from knnmt.evaluation.systems import System
+from knnmt.evaluation.running import Run, run_systems
+from knnmt.evaluation.systems import System, parse_system
 from knnmt.retrieval.combiner import DistanceCombiner
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
+from knnmt.translator.settings import TranslationSettings
 from knnmt_lab.reproduction.random_gate import RandomGate
 from support import warm
 from support.datastore_pairs import some_pairs
@@ -29,7 +30,7 @@ from support.datastore_pairs import some_pairs
 # A random model does not always know when to stop.
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 SOURCES = [pair.source for pair in some_pairs(9, start=3)]
-SETTINGS = RunSettings(beam=2, batch_size=4)
+SETTINGS = TranslationSettings(beam=2, batch_size=4)
 FIXED: dict[str, Any] = {"k": 4, "interpolation_weight": 0.6, "temperature": 10.0}
 
 # Kills itself in the middle of the second system.
@@ -37,8 +38,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from knnmt import Translator
-from knnmt.evaluation.running import RunSettings, run_systems
-from knnmt.evaluation.systems import System
+from knnmt.evaluation.running import run_systems
+from knnmt.translator.settings import TranslationSettings
+from knnmt.evaluation.systems import System, parse_system
 from knnmt.retrieval.settings import RetrievalSettings
 
 def watch(translations, name, total):
@@ -51,7 +53,7 @@ checkpoint, store, output, *sources = sys.argv[1:]
 fixed = {"k": 4, "interpolation_weight": 0.6, "temperature": 10.0}
 systems = [System("base"), System("own", Path(store), settings=RetrievalSettings(**fixed))]
 translator = Translator(checkpoint, device="cpu", threads=1)
-run_systems(translator, systems, sources, RunSettings(beam=2, batch_size=4), Path(output), watch)
+run_systems(translator, systems, sources, TranslationSettings(beam=2, batch_size=4), Path(output), watch)
 """
 
 
@@ -72,7 +74,7 @@ def systems(store: Path) -> list[System]:
 
 
 def texts(translator: Translator, **settings: Any) -> list[str]:
-    return [each.text for each in translator.translate(SOURCES, beam=2, **settings)]
+    return [each.text for each in translator.translate(SOURCES, beam=2, settings="raw", **settings)]
 
 
 def test_every_system_translates_and_counts_by_itself(
@@ -91,10 +93,10 @@ def test_every_system_translates_and_counts_by_itself(
     assert own.figures.saved == 0
     assert cached.figures.hits > 0
     assert cached.figures.saved == cached.figures.hits / cached.figures.rows
-    again = translator.translate(SOURCES, beam=2, datastore=store, **FIXED)
+    again = translator.translate(SOURCES, beam=2, datastore=store, **FIXED, settings="raw")
     assert own.figures.tokens == sum(len(each.tokens) for each in again)
     assert own.figures.tokens_per_second == own.figures.tokens / own.figures.seconds
-    assert base.signature == translator.signature(translator.decoding(beam=2))
+    assert base.signature == translator.signature(beam=2, settings="raw")
     assert "|k:4|lambda:0.6|T:10|cache:50|" in cached.signature
 
 
@@ -107,9 +109,13 @@ def test_a_system_may_search_every_key(translator: Translator, store: Path) -> N
 
 def test_sentences_are_split_on_request_and_the_signature_says_so(translator: Translator) -> None:
     settings = replace(SETTINGS, split_sentences=True)
-    (run,) = run_systems(translator, [System("base")], ["Ja. Nein."], settings)
-    assert run.hypotheses == [translator.translate("Ja. Nein.", beam=2, split_sentences=True).text]
-    assert run.signature.endswith("|split:sentences")
+    run, raw = run_systems(
+        translator, [System("base"), parse_system("raw=base,split-sentences=no")], ["Ja. Nein."], settings
+    )
+    expected = translator.translate("Ja. Nein.", beam=2, split_sentences=True, settings="raw")
+    assert run.hypotheses == [expected.text]
+    assert "|text:split|" in run.signature
+    assert "|text:raw|" in raw.signature
 
 
 def names_reused(runs: list[Run]) -> list[str]:
@@ -121,7 +127,7 @@ def test_what_is_done_is_taken_over_and_what_has_changed_is_not(
 ) -> None:
     output = tmp_path / "out"
 
-    def again(sources: list[str] = SOURCES[:2], settings: RunSettings = SETTINGS) -> list[Run]:
+    def again(sources: list[str] = SOURCES[:2], settings: TranslationSettings = SETTINGS) -> list[Run]:
         return run_systems(translator, systems[:2], sources, settings, output)
 
     first = again()
@@ -235,7 +241,10 @@ def test_a_signature_says_what_a_store_holds_and_where_batches_matter(
             System("b", copy, settings=RetrievalSettings(**FIXED)),
         ]
         systems.append(System("c", store, settings=RetrievalSettings(profile=shared)))
-        return [run.signature for run in run_systems(translator, systems, SOURCES[:1], RunSettings(2, batch_size))]
+        return [
+            run.signature
+            for run in run_systems(translator, systems, SOURCES[:1], TranslationSettings(beam=2, batch_size=batch_size))
+        ]
 
     first, same, batched = signatures(4)
     assert first == same

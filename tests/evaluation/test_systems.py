@@ -4,29 +4,35 @@ import pytest
 
 from knnmt.errors import SettingError
 from knnmt.evaluation.systems import System, gather_systems, parse_system
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.settings import TranslationSettings
 
 
 def test_the_model_alone_a_store_and_a_store_with_settings() -> None:
     assert parse_system("base") == System("base")
     assert parse_system("plain=base") == System("plain")
+    greedy = parse_system("greedy=base,beam=1,placeholder=~~*~~,placeholder=<<*>>")
+    assert greedy == System("greedy", settings=TranslationSettings(beam=1, placeholders=("~~*~~", "<<*>>")))
     assert parse_system("x/it.store") == System("it.store", Path("x/it.store"))
     assert parse_system("fast=it.store,exact,cache=20%,lambda=0.5,fading=no") == System(
-        "fast", Path("it.store"), True, RetrievalSettings(cache="20%", interpolation_weight=0.5, fading=False)
+        "fast", Path("it.store"), True, TranslationSettings(cache="20%", interpolation_weight=0.5, fading=False)
     )
-    assert parse_system("it.store,fast=64,fast-any-token=yes").settings == RetrievalSettings(
+    assert parse_system("it.store,fast=64,fast-any-token=yes").settings == TranslationSettings(
         fast=64, fast_any_token=True
     )
-    assert parse_system("it.store,fast=yes").settings == RetrievalSettings(fast=True)
-    assert parse_system("it.store,k=4") == System("it.store", Path("it.store"), False, RetrievalSettings(k=4))
+    assert parse_system("it.store,fast=yes").settings == TranslationSettings(fast=True)
+    assert parse_system("it.store,k=4") == System("it.store", Path("it.store"), False, TranslationSettings(k=4))
 
 
-@pytest.mark.parametrize(
-    "text", ["base,k=4", "it.store,kk=4", "it.store,k=four", "it.store,fading=maybe", "it.store,fast=x", "", "a="]
-)
-def test_what_cannot_be_read_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["base,k=4", "base,exact-matches=use", "base,steps=yes", "", "a="])
+def test_what_is_no_system_is_refused(text: str) -> None:
     with pytest.raises(SettingError):
         parse_system(text)
+
+
+@pytest.mark.parametrize("text", ["kk=4", "k=four", "fading=maybe", "fast=x", "beam=wide", "steps=yes"])
+def test_what_is_no_setting_is_refused(text: str) -> None:
+    with pytest.raises(SettingError):
+        parse_system(f"it.store,{text}")
 
 
 def test_names_must_differ() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from knnmt import Cluster, Datastore, RunSettings, Translator, evaluate
+from knnmt import Cluster, Datastore, TranslationSettings, Translator, evaluate
 from knnmt.cli import app
 from knnmt.corpus.writing import write_tsv
 from knnmt.engine.transformer import TransformerEngine
@@ -30,7 +30,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def asked(store: Path) -> dict[str, Any]:
     systems = [f"own={store},k=4,lambda=0.6,temperature=10", f"cached={store},k=4,lambda=0.6,temperature=10,cache=50"]
-    return {"systems": systems, "settings": RunSettings(beam=2, batch_size=4), "device": "cpu", "threads": 1}
+    return {"systems": systems, "settings": TranslationSettings(beam=2, batch_size=4), "device": "cpu", "threads": 1}
 
 
 def without_times(report: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_what_is_done_is_not_done_again(
 
 
 def test_warnings_of_workers_are_heard_here(made_ray: MadeRay, store: Path, tiny_checkpoint: Path) -> None:
-    given = {**asked(store), "settings": RunSettings(beam=1), "model": tiny_checkpoint}
+    given = {**asked(store), "settings": TranslationSettings(beam=1), "model": tiny_checkpoint}
     heard = []
     ways: list[dict[str, Any]] = [{}, {"cluster": Cluster()}]
     for more in ways:

@@ -86,7 +86,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]],
 def test_generate_finds_what_our_own_decoding_finds(
     checkpoint: Path, store: Datastore, model: Any, sources: list[list[int]], beam: int, way: str
 ) -> None:
-    translator = Translator(checkpoint, device="cpu", datastore=store, profile=WAYS[way])
+    translator = Translator(checkpoint, device="cpu", datastore=store, profile=WAYS[way], settings="raw")
     n_best = min(beam, 3)
     expected = translated(translator, TEXTS, beam=beam, n_best=n_best)
     with KNNLogitsProcessor(model, store, profile=WAYS[way]) as knn:
@@ -108,7 +108,7 @@ def test_forced_and_forbidden_tokens_come_after_the_mixture_as_in_our_own_decodi
     make_checkpoint: MakeCheckpoint, store: Datastore, sources: list[list[int]], name: str, beam: int
 ) -> None:
     directory = make_checkpoint(generation={"max_length": 12, **SETTINGS[name]})
-    translator = Translator(directory, device="cpu", datastore=store, profile=FADED_CACHED)
+    translator = Translator(directory, device="cpu", datastore=store, profile=FADED_CACHED, settings="raw")
     model = load_transformers(directory)
     with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
         found = generate(model, sources[:4], beam, beam, logits_processor=[knn])
@@ -194,7 +194,7 @@ def test_statistics_are_those_of_our_own_decoding(
     make_checkpoint: MakeCheckpoint, store: Datastore, sources: list[list[int]], name: str
 ) -> None:
     directory = make_checkpoint(generation={"max_length": 16, **SETTINGS[name]})
-    translator = Translator(directory, device="cpu", datastore=store, profile=FADED_CACHED)
+    translator = Translator(directory, device="cpu", datastore=store, profile=FADED_CACHED, settings="raw")
     model = load_transformers(directory)
     with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
         for text, source in zip(
@@ -262,7 +262,7 @@ def test_a_call_of_generate_takes_the_newest_generation_of_the_store(
 
 
 def test_without_settings_they_are_the_translators(checkpoint: Path, store: Datastore, model: Any) -> None:
-    translator = Translator(checkpoint, device="cpu", datastore=store)
+    translator = Translator(checkpoint, device="cpu", datastore=store, settings="raw")
     with KNNLogitsProcessor(model, store) as knn:
         (sources,) = (translator.engine.tokenizer.encode_sources(TEXTS),)
         found = generate(model, sources, 5, 1, logits_processor=[knn])
@@ -274,7 +274,7 @@ def test_other_families_find_what_our_own_decoding_finds(family: str, tmp_path: 
     directory = make_family(
         tmp_path, family, {"max_length": 14, "forced_bos_token_id": 0 if family == "m2m100" else None}
     )
-    translator = Translator(directory, device="cpu")
+    translator = Translator(directory, device="cpu", settings="raw")
     store = Datastore.build(tmp_path / "store", some_pairs(20), translator.engine)
     sources = translator.engine.tokenizer.encode_sources(TEXTS)
     expected = translated(translator, TEXTS, beam=4, datastore=store, profile=FADED_CACHED)
@@ -296,7 +296,7 @@ def test_a_gate_decides_as_in_our_own_decoding(
         network.layers[-1].weight.normal_()  # type: ignore[operator]
     record = GateRecord(features, 4, 20.0, True, manifest.model, manifest.tokenizer, 32, (), 0, 0.0, 9, 1, {})
     TrainedGate(network, record).write(gated.path)
-    translator = Translator(checkpoint, device="cpu", datastore=gated, gate=0.5)
+    translator = Translator(checkpoint, device="cpu", datastore=gated, gate=0.5, settings="raw")
     with KNNLogitsProcessor(model, gated, gate=0.5) as knn:
         for beam in (1, 4):
             found = generate(model, sources, beam, 1, logits_processor=[knn])
@@ -335,7 +335,7 @@ def test_a_reduced_store_is_searched_with_reduced_states(
     checkpoint: Path, store: Datastore, model: Any, sources: list[list[int]], tmp_path: Path
 ) -> None:
     reduced, _ = reduce(store, tmp_path / "reduced", 12)
-    translator = Translator(checkpoint, device="cpu", datastore=reduced, profile=FIXED)
+    translator = Translator(checkpoint, device="cpu", datastore=reduced, profile=FIXED, settings="raw")
     with KNNLogitsProcessor(model, reduced, profile=FIXED) as knn:
         found = generate(model, sources, 4, 1, logits_processor=[knn])
     assert_same(found, translated(translator, TEXTS, beam=4), scored=True)
@@ -390,7 +390,7 @@ def compare_with_ours(sentences: list[str], store: Path, beam: int, batch: int) 
     """How many of the shipped model's translations are the same, and the gaps between the scores of the others."""
     from transformers import AutoModelForSeq2SeqLM
 
-    translator = Translator(device="cpu", datastore=store)
+    translator = Translator(device="cpu", datastore=store, settings="raw")
     model = AutoModelForSeq2SeqLM.from_pretrained(MODELS_DIRECTORY / "de-en", dtype=torch.float32).eval()
     same, gaps = 0, []
     with KNNLogitsProcessor(model, store) as knn:
@@ -414,7 +414,9 @@ def test_the_example_of_the_docs_says_what_the_translator_says(
     shutil.copytree(MODELS_DIRECTORY / "de-en", tmp_path / "models" / "de-en")
     monkeypatch.chdir(tmp_path)
     exec(example, {})
-    (expected,) = Translator(device="cpu", datastore="projekt.store").translate(["Die Anzeige blinkt rot."])
+    (expected,) = Translator(device="cpu", datastore="projekt.store", settings="raw").translate(
+        ["Die Anzeige blinkt rot."]
+    )
     assert capsys.readouterr().out.startswith(f"[{expected.text!r}]\nsearches")
     assert "glimmer" in expected.text
 

@@ -119,7 +119,7 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     assert turns[-1].answer.tokens == sum(len(each.tokens) for each in expected)
     assert set(report.machines) == {"base", "cached"}
     assert all(each.endswith(", 1 thread") for each in report.machines.values())
-    assert report.signatures["cached"] == translator.signature(translator.decoding(beam=2))
+    assert report.signatures["cached"] == translator.signature(beam=2, settings="raw")
     cached, base = report.of("cached", 4), report.of("base", 4)
     assert cached.saved == pytest.approx(translator.statistics.saved())
     assert cached.saved_after_first_steps == pytest.approx(translator.statistics.saved(with_first_step=False))

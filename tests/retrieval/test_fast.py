@@ -183,7 +183,7 @@ def test_each_row_finds_the_nearest_of_its_own_sentence(store: Datastore, held: 
 def test_translations_do_not_depend_on_the_batch_or_on_what_is_held(
     tiny_checkpoint: Path, store: Datastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=store, fast=4, k=5)
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=store, fast=4, k=5, settings="raw")
     together = translator.translate(TEXTS, max_tokens=12)
     alone = [translator.translate(text, max_tokens=12) for text in TEXTS]
     monkeypatch.setattr(open_store, "SentenceStores", partial(SentenceStores, held_bytes=0))
@@ -282,7 +282,7 @@ def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine
 
 
 def test_an_emptied_store_leaves_the_model_alone(tiny_checkpoint: Path, store: Datastore) -> None:
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     alone = translator.translate(["abc"], max_tokens=8)[0].text
     store.remove(lambda _: True)
     for _ in range(2):
@@ -295,7 +295,7 @@ def test_an_emptied_store_leaves_the_model_alone(tiny_checkpoint: Path, store: D
 
 
 def test_compacted_reduced_and_pruned_stores_serve(tiny_checkpoint: Path, store: Datastore, tmp_path: Path) -> None:
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     store.remove(matching(origin="own.tsv#3"))
     settings: dict[str, Any] = {"fast": 4, "k": 5, "max_tokens": 12}
     before = [each.text for each in translator.translate(TEXTS, datastore=store.path, **settings)]
@@ -317,7 +317,7 @@ def test_what_does_not_go_with_fast_is_refused(
     tiny: TransformerEngine, tiny_checkpoint: Path, store: Datastore, tmp_path: Path
 ) -> None:
     plain = Datastore.build(tmp_path / "plain", some_pairs(5), tiny)
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     with pytest.raises(SettingError, match="--for-fast"):
         translator.translate("ja", datastore=plain, fast=True)
     whole = RetrievalConfig(4, 0.5, 10.0)

@@ -305,7 +305,7 @@ def others_worked():
 
 
 torch.set_num_threads(2)
-engine = Translator(sys.argv[1], device="cpu").engine
+engine = Translator(sys.argv[1], device="cpu", settings="raw").engine
 opened = OpenStore(Datastore.open(sys.argv[2], engine), engine.device)
 retrieval = Retrieval(opened, RetrievalConfig(4, 0.6, 20.0, segments=100))
 sources = engine.tokenizer.encode_sources([pair.source for pair in some_pairs(2)])

@@ -22,11 +22,12 @@ from knnmt.translator import guarded_search
 from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import BegunText, Lane, Piecework, TextSettings
+from knnmt.translator.piecework import BegunText, Lane, Piecework
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.stages import TextsGrowing
 from knnmt.translator.translator import Translator
 
-SETTINGS = TextSettings(beam=1)
+SETTINGS = TranslationSettings(beam=1)
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 
 
@@ -111,7 +112,7 @@ def test_equal_texts_are_decoded_once(batcher: Batcher, watched: Watched) -> Non
     third = batcher.submit(requests("doppelt"), SETTINGS)
     assert len({each.result().text for each in (*first, *second, *third)}) == 1
     assert watched.batches == [["doppelt"]]
-    other = batcher.submit(requests("doppelt"), TextSettings(beam=2))  # which is another question
+    other = batcher.submit(requests("doppelt"), TranslationSettings(beam=2))  # which is another question
     wait(other)
     assert len(watched.batches) == 2
 
@@ -230,7 +231,7 @@ def test_a_batch_has_a_limit_by_cost(tiny_translator: Translator, watched: Watch
     try:
         first = batcher.submit(requests("a"), SETTINGS)
         assert watched.begun.wait(60)
-        wide = TextSettings(beam=16, split_sentences=False)
+        wide = TranslationSettings(beam=16, split_sentences=False)
         texts = [f"{letter} " * 15 for letter in "abcdefgh"]  # of 31 tokens
         costly = batcher.submit(requests(*texts), wide)
         queued(batcher, 8)
@@ -257,7 +258,7 @@ def test_costly_segments_leave_a_worker_to_others(tiny_translator: Translator, m
 
     batcher = Batcher(tiny_translator, batch=1, cached=0, workers=2)
     monkeypatch.setattr(Lane, "decode", held)
-    wide = TextSettings(beam=16, split_sentences=False)
+    wide = TranslationSettings(beam=16, split_sentences=False)
     try:
         long = [batcher.submit(requests(f"langer Text {letter} " + "ja " * 8), wide, client=letter) for letter in "ab"]
         assert begun.wait(60)
@@ -316,7 +317,7 @@ def test_a_costly_batch_gives_way_while_others_wait(
 
     batcher = Batcher(tiny_translator, batch=1, cached=0, workers=2)
     monkeypatch.setattr(Lane, "decode", held)
-    wide = TextSettings(beam=16, split_sentences=False)
+    wide = TranslationSettings(beam=16, split_sentences=False)
     try:
         long = batcher.submit(requests("langer Text " + "ja " * 8), wide, client="long")
         assert begun.wait(60)
@@ -375,7 +376,7 @@ def test_a_costly_batch_that_nobody_wants_ends(tiny_translator: Translator, monk
     batcher = Batcher(tiny_translator, batch=1, cached=0)
     monkeypatch.setattr(Lane, "decode", watched)
     try:
-        wide = TextSettings(beam=16, split_sentences=False)
+        wide = TranslationSettings(beam=16, split_sentences=False)
         [long] = batcher.submit(requests("ein langer Text " + "ja " * 8), wide)
         assert begun.wait(60)
         long.cancel()
@@ -486,7 +487,7 @@ def test_two_batches_are_decoded_at_the_same_time(tiny_translator: Translator, m
 @pytest.mark.parametrize("beam", [1, 3])
 def test_what_two_workers_find_is_what_one_finds(tiny_translator: Translator, served_store: Path, beam: int) -> None:
     """Texts of one and of many segments, so that segments of a text are decoded by both."""
-    settings = TextSettings(beam=beam, max_tokens=12)
+    settings = TranslationSettings(beam=beam, max_tokens=12)
     texts = [
         " ".join(f"Satz {letter} {'wort ' * number}." for number in range(1 + 2 * (place % 3))) + " ja" * (place % 7)
         for place, letter in enumerate("abcdefghijklmnopqrst")
@@ -533,7 +534,7 @@ def test_what_is_found_early_is_what_is_found(
         "Wort",
     ]
     asked = requests(*texts, store=served_store if with_store else None)
-    begun = Piecework(tiny_translator, TextSettings(beam=beam, n_best=beam), Statistics()).begin(asked)
+    begun = Piecework(tiny_translator, TranslationSettings(beam=beam, n_best=beam), Statistics()).begin(asked)
     jobs = [job for text in begun for job in text.jobs]
     told: dict[int, list[Part]] = {}
 

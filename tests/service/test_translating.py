@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from knnmt.retrieval.settings import described
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.service import batching
 from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer, TranslateAnswer, TranslationAnswer
 from knnmt.service.asking import while_connected
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import RetrievalAsked
+from knnmt.service.request_shapes import RetrievalBody
 from knnmt.service.watching import growing
+from knnmt.settings import described
 from knnmt.translator.translator import Translator
 
 TEXTS = ["abc def", "Satz", "eine Zeile. noch eine Zeile.", "  ", "Satz 3 ja ja ja", "x" * 30]
@@ -147,10 +148,10 @@ def test_matches_are_scored(client: TestClient) -> None:
 
 
 def test_every_setting_of_retrieval_can_be_asked_for_but_code() -> None:
-    assert set(RetrievalAsked.model_fields) == set(described()) - {"combiner"}
+    assert set(RetrievalBody.model_fields) == set(described(RetrievalSettings)) - {"combiner"}
     with pytest.raises(ValueError, match="gate"):
-        RetrievalAsked.model_validate({"gate": "os:system"})
-    assert RetrievalAsked.model_validate({"cache": None, "k": 3}).settings().given() == {"cache": None, "k": 3}
+        RetrievalBody.model_validate({"gate": "os:system"})
+    assert RetrievalBody.model_validate({"cache": None, "k": 3}).settings().given() == {"cache": None, "k": 3}
 
 
 class HungUp:

@@ -21,11 +21,13 @@ from knnmt.errors import (
 )
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
-from knnmt.retrieval.settings import NOT_GIVEN, RetrievalKeywords, RetrievalSettings
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
+from knnmt.settings import NOT_GIVEN
 from knnmt.translator.memories import Memories
+from knnmt.translator.settings import PRESETS, TranslationSettings
 from knnmt.translator.translation import Caution
-from knnmt.translator.translator import Settings
+from knnmt.translator.translator import CallKeywords
 from knnmt_lab.reproduction.random_gate import RandomGate
 from support.datastore_pairs import some_pairs
 
@@ -42,7 +44,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 @pytest.fixture
@@ -64,10 +66,10 @@ def test_settings_as_a_whole_are_the_keywords(tiny_checkpoint: Path, translator:
     assert_same(translator.translate(TEXTS, datastore=store, settings=whole), expected)
     assert_same([translator.translate(Request(text, store, whole)) for text in TEXTS], expected)
     for made in (
-        Translator(tiny_checkpoint, device="cpu", datastore=store, settings=whole),
-        Translator(tiny_checkpoint, device="cpu", datastore=store, **FIXED),
+        Translator(tiny_checkpoint, device="cpu", datastore=store, **whole.given(), settings="raw"),
+        Translator(tiny_checkpoint, device="cpu", datastore=store, **FIXED, settings="raw"),
     ):
-        assert made.settings == whole
+        assert made.settings == TranslationSettings(**FIXED).over(PRESETS["raw"])
         assert_same(made.translate(TEXTS), expected)
         assert made.retrieval(k=2) == made.retrieval(settings=RetrievalSettings(k=2))
     both = translator.retrieval(datastore=store, settings=whole, k=2)
@@ -81,8 +83,14 @@ def test_a_request_can_say_none_of_a_cache_and_whose_store_is_meant(translator: 
     assert Request("Satz").datastore is NOT_GIVEN
     assert replace(Request("Satz", store, k=3), text="Wort") == Request("Wort", store, k=3)
     counted = Statistics()
-    cached: Settings = {"datastore": store, "k": 4, "interpolation_weight": 0.6, "temperature": 20.0, "cache": 1000.0}
-    cached["statistics"] = counted
+    cached: CallKeywords = {
+        "datastore": store,
+        "k": 4,
+        "interpolation_weight": 0.6,
+        "temperature": 20.0,
+        "cache": 1000.0,
+    }
+    cached |= {"cache": 1000.0, "statistics": counted}
     translator.translate([Request(text, cache=None) for text in TEXTS], **cached)
     assert counted.hits == 0 < counted.rows
     translator.translate([Request(text) for text in TEXTS], **cached)
@@ -125,8 +133,7 @@ def test_a_retrieval_that_is_handed_over_is_used_as_it_is(
     assert [each.match for each in found] == [each.match for each in expected]
     assert counted.searches == counted.rows > 0
     assert translator.statistics.rows - before.rows == counted.rows  # of the second call only
-    decoding = translator.decoding()
-    assert translator.signature(decoding, retrieval=ready) == translator.signature(decoding, datastore=store, **FIXED)
+    assert translator.signature(retrieval=ready) == translator.signature(datastore=store, **FIXED)
     assert translator.retrieval(retrieval=ready) is ready
 
 

@@ -26,7 +26,7 @@ TEXTS = ["Satz 3 ja ja", "ganz und gar anders", "Satz 7"]
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path, store: Datastore) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu", datastore=store)
+    return Translator(tiny_checkpoint, device="cpu", datastore=store, settings="raw")
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -176,7 +176,9 @@ def test_a_store_smaller_than_k_shows_what_it_has(
     tiny_checkpoint: Path, tiny: TransformerEngine, tmp_path: Path
 ) -> None:
     single = Datastore.build(tmp_path / "s", [replace(some_pairs(1)[0], target="ab")], tiny)
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=single, interpolation_weight=0.5, k=8)
+    translator = Translator(
+        tiny_checkpoint, device="cpu", datastore=single, interpolation_weight=0.5, k=8, settings="raw"
+    )
     (first, *_) = translator.translate("Satz 0 ", evidence=True).tokens
     assert first.evidence is not None
     assert len(first.evidence.neighbours) == single.entries == 3

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarn
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path, tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Translator:
     store = Datastore.build(tmp_path_factory.mktemp("stores") / "s", some_pairs(25), tiny)
-    return Translator(tiny_checkpoint, device="cpu", datastore=store, k=4, temperature=20.0)
+    return Translator(tiny_checkpoint, device="cpu", datastore=store, k=4, temperature=20.0, settings="raw")
 
 
 def test_shares_are_those_of_equations_2_and_3(translator: Translator) -> None:

@@ -14,12 +14,13 @@ from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from knnmt.evaluation.running import RunSettings, run_systems
+from knnmt.evaluation.running import run_systems
 from knnmt.evaluation.systems import parse_system
 from knnmt.retrieval.gate import FILE, GateNetwork, GateRecord, ThresholdGate, TrainedGate
 from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.step import SentenceSoFar, Step
+from knnmt.translator.settings import TranslationSettings
 from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -38,7 +39,7 @@ def store(made: Path, tmp_path: Path) -> Datastore:
 
 @pytest.fixture
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 def write_gate(store: Datastore, weight: float) -> None:
@@ -77,11 +78,11 @@ def test_a_gate_decides_what_is_searched_and_with_which_weight(translator: Trans
 
 def test_what_is_published_says_so(translator: Translator, tiny_checkpoint: Path, store: Datastore) -> None:
     write_gate(store, 0.4)
-    signature = translator.signature(translator.decoding(), datastore=store, gate=0.25)
+    signature = translator.signature(datastore=store, gate=0.25)
     assert f"|k:{K}|lambda:predicted|T:12.5|cache:no|gate:0.25|gated:trained/" in signature
-    assert "gate" not in translator.signature(translator.decoding(), datastore=store)
-    always = Translator(tiny_checkpoint, device="cpu", datastore=store, gate=0.25)
-    assert "|gate:0.25" in always.signature(always.decoding())
+    assert "gate" not in translator.signature(datastore=store)
+    always = Translator(tiny_checkpoint, device="cpu", datastore=store, gate=0.25, settings="raw")
+    assert "|gate:0.25" in always.signature()
     assert "gate" not in always.signature(always.decoding(), gate=None)
 
 
@@ -149,7 +150,7 @@ def test_kept_translations_are_done_anew_with_another_gate(
         if number != 1:
             write_gate(store, weight)
             os.utime(store.path / FILE, ns=(0, 10**9 + number))
-        runs += run_systems(translator, [system], ["Satz 3"], RunSettings(beam=2), tmp_path / "runs")
+        runs += run_systems(translator, [system], ["Satz 3"], TranslationSettings(beam=2), tmp_path / "runs")
     assert [run.reused for run in runs] == [False, True, False]
     assert "|gate:0.5" in runs[0].signature
     assert runs[0].signature == runs[1].signature != runs[2].signature

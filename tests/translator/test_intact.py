@@ -24,13 +24,13 @@ STRINGS = 10_000  # of which a small part is in `make test`
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator("de-en", device="cpu")
+    return Translator("de-en", device="cpu", settings="raw")
 
 
 @pytest.fixture(scope="module")
 def random_translator(tiny_checkpoint: Path) -> Translator:
     """It knows no language, and by itself keeps nothing."""
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 def strings(seed: int, count: int) -> list[MadeString]:
@@ -231,7 +231,7 @@ def test_several_translations_all_keep_it(translator: Translator) -> None:
 
 
 def test_settings_are_checked(translator: Translator) -> None:
-    with pytest.raises(SettingError, match="tags must be one of auto, xml, html, none"):
+    with pytest.raises(SettingError, match="tags must be 'auto', 'xml', 'html' or 'none', got 'sgml'"):
         translator.translate("x", protect=True, tags="sgml")  # type: ignore[call-overload]
 
 

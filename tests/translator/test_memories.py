@@ -31,7 +31,8 @@ from knnmt.fitting.index_preparation import prepare
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval import open_store
 from knnmt.retrieval.profiles import Profile, write_profiles
-from knnmt.retrieval.settings import RetrievalSettings, settings_of
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.settings import settings_of
 from knnmt.translator import memories
 from knnmt.translator.memories import Memories
 from support.checkpoints import MakeCheckpoint
@@ -54,11 +55,11 @@ def store(prepared: Path, tmp_path: Path) -> Datastore:
 
 @pytest.fixture
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 def config_of(translator: Translator, store: Datastore, **settings: Any) -> RetrievalConfig:
-    return translator.memories.open(store).resolve(settings_of(None, **settings))
+    return translator.memories.open(store).resolve(settings_of(RetrievalSettings, None, **settings))
 
 
 def test_a_store_without_settings_is_calibrated_when_it_is_opened(translator: Translator, store: Datastore) -> None:
@@ -102,11 +103,13 @@ def test_a_call_comes_before_the_translator_the_translator_before_the_profile_an
     tiny_checkpoint: Path, store: Datastore
 ) -> None:
     write_profiles(store.path, PROFILES, default="knn")
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=store, temperature=12.0, forms=False)
+    translator = Translator(
+        tiny_checkpoint, device="cpu", datastore=store, temperature=12.0, forms=False, settings="raw"
+    )
     estimated = translator.memories.open(store).calibration
 
     def signed(**settings: Any) -> str:
-        return translator.signature(translator.decoding(), **settings)
+        return translator.signature(**settings)
 
     tuned = f"lambda:0.8{FADING.signature()}"
     assert f"|k:3|{tuned}|T:12|forms:no|cache:no|" in signed()
@@ -247,7 +250,7 @@ def test_a_store_that_has_only_profiles_is_estimated_again_when_it_grows(
         ({"profile": "fast"}, "no profile 'fast'; it has estimated"),
         (
             {"interpolation_wieght": 0.5},
-            "there is no setting 'interpolation_wieght'; the settings of retrieval are k, ",
+            "there is no setting 'interpolation_wieght'; the settings are k, ",
         ),
     ],
 )
@@ -257,7 +260,7 @@ def test_settings_that_cannot_work_are_refused_at_once(
     with pytest.raises(SettingError, match=message):
         translator.stream(iter(["Satz"]), datastore=store, **settings)
     with pytest.raises(SettingError, match=message):
-        Translator(tiny_checkpoint, device="cpu", datastore=store, **settings)
+        Translator(tiny_checkpoint, device="cpu", datastore=store, **settings, settings="raw")
 
 
 def test_misspelt_settings_are_refused_without_a_store_too(translator: Translator) -> None:
@@ -278,9 +281,9 @@ def test_what_is_no_store_of_this_model_is_refused(
     with pytest.raises(DatastoreMismatchError):
         translator.translate("Satz", datastore=foreign)
     with pytest.raises(DatastoreMismatchError):
-        Translator(tiny_checkpoint, device="cpu", datastore=foreign)
+        Translator(tiny_checkpoint, device="cpu", datastore=foreign, settings="raw")
     with pytest.raises(NotADatastoreError, match="absent"):
-        Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "absent")
+        Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "absent", settings="raw")
 
 
 def test_a_store_is_opened_once_by_whatever_name_and_closed_on_request(
@@ -347,7 +350,7 @@ def test_several_stores_stay_open_side_by_side(
 def test_a_store_may_have_any_name(tiny_checkpoint: Path, tiny: TransformerEngine, tmp_path: Path) -> None:
     Datastore.build(tmp_path / "default", some_pairs(20), tiny)
     request = Request("Satz 3 ja", str(tmp_path / "default"))
-    found = Translator(tiny_checkpoint, device="cpu").translate(request, evidence=True)
+    found = Translator(tiny_checkpoint, device="cpu", settings="raw").translate(request, evidence=True)
     assert all(token.evidence for token in found.tokens)
 
 
@@ -360,13 +363,13 @@ def test_a_slow_search_is_warned_of_once_a_process(
     monkeypatch.setitem(sys.modules, "faiss", None)
     with warnings.catch_warnings():  # none where nobody asked for anything faster
         warnings.simplefilter("error")
-        Translator(tiny_checkpoint, device="cpu", datastore=store, exact=True)
+        Translator(tiny_checkpoint, device="cpu", datastore=store, exact=True, settings="raw")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        translator = Translator(tiny_checkpoint, device="cpu", datastore=store)
+        translator = Translator(tiny_checkpoint, device="cpu", datastore=store, settings="raw")
         translator.translate(["Satz 3"], max_tokens=3)
         translator.translate(["Satz 3"], max_tokens=3, datastore=other, k=2)
-        Translator(tiny_checkpoint, device="cpu", datastore=other)
+        Translator(tiny_checkpoint, device="cpu", datastore=other, settings="raw")
     (said,) = [str(each.message) for each in caught if each.category is SlowSearchWarning]
     assert said.startswith(f"{store.path}: every key is compared in every step, because FAISS is not installed: `pip ")
     assert f"`knnmt index {store.path}`" in said

@@ -20,7 +20,7 @@ LABELS = [("Gesperrt", "Locked"), ("Speichern unter …", "Save As…"), ("Ansic
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator(device="cpu")
+    return Translator(device="cpu", settings="raw")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_every_way_to_decode_obeys(translator: Translator, labels: Datastore, se
 def test_an_engine_in_int8_obeys_a_store_of_float32(engine: TransformerEngine, tmp_path: Path) -> None:
     store = Datastore.build(tmp_path / "s", MEMORY[:30], engine)
     prepare(store, engine)
-    small = Translator(device="cpu", dtype="int8", datastore=store)
+    small = Translator(device="cpu", dtype="int8", datastore=store, settings="raw")
     found = small.translate([pair.source for pair in MEMORY[:30]])
     assert [each.text for each in found] == [pair.target for pair in MEMORY[:30]]
 

@@ -19,6 +19,7 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.retriever import BatchRetrieval
 from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.settings import TranslationSettings
 from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -97,7 +98,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 def test_a_named_combiner_and_gate_are_used(translator: Translator, store: Datastore) -> None:
@@ -138,8 +139,8 @@ def test_no_index_has_a_part_in_retrieval_by_segment(translator: Translator, sto
 
 def test_the_text_of_a_system_names_them(store: Datastore) -> None:
     system = parse_system(f"own={store.path},combiner={MODULE}:Usual,gate={MODULE}:Never,k=3")
-    assert system.settings == RetrievalSettings(combiner=f"{MODULE}:Usual", gate=f"{MODULE}:Never", k=3)
-    assert parse_system(f"own={store.path},gate=0.5").settings == RetrievalSettings(gate=0.5)
+    assert system.settings == TranslationSettings(combiner=f"{MODULE}:Usual", gate=f"{MODULE}:Never", k=3)
+    assert parse_system(f"own={store.path},gate=0.5").settings == TranslationSettings(gate=0.5)
 
 
 @pytest.mark.parametrize(

@@ -51,21 +51,22 @@ def test_a_translator_is_loaded_again_with_its_settings(
 ) -> None:
     monkeypatch.chdir(store.path.parent)
     given = "store" if by_path else store
-    translator = Translator(tiny_checkpoint, device="cpu", dtype="int8", exact=True, datastore=given, profile=PROFILE)
+    translator = Translator(
+        tiny_checkpoint, device="cpu", dtype="int8", exact=True, datastore=given, profile=PROFILE, settings="raw"
+    )
     expected = [each.text for each in translator.translate(TEXTS, max_tokens=16)]
-    config = translator.decoding(beam=2)
-    signature = translator.signature(config)
+    signature = translator.signature()
     assert "|dtype:int8|" in signature
     pickled = pickle.dumps(translator)
     monkeypatch.chdir("/")
     copied = pickle.loads(pickled)
     assert copied.engine is not translator.engine
     assert [each.text for each in copied.translate(TEXTS, max_tokens=16)] == expected
-    assert copied.signature(config) == signature
+    assert copied.signature() == signature
 
 
 def test_requests_and_translations_travel(store: Datastore, tiny_checkpoint: Path) -> None:
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     request = again(Request("Satz 7 ja", store, k=3))
     assert isinstance(request, Request)
     found = translator.translate(request, profile=PROFILE, evidence=True, match=True, max_tokens=16)
@@ -112,7 +113,7 @@ def counted(store: Datastore) -> int:
 
 
 def test_a_pool_of_processes_translates(store: Datastore, tiny_checkpoint: Path) -> None:
-    translator = Translator(tiny_checkpoint, device="cpu", threads=1, datastore=store, profile=PROFILE)
+    translator = Translator(tiny_checkpoint, device="cpu", threads=1, datastore=store, profile=PROFILE, settings="raw")
     expected = [translator.translate(text, max_tokens=16).text for text in TEXTS]
     with multiprocessing.get_context("spawn").Pool(1, take, (translator,)) as pool:
         assert pool.map_async(translated, TEXTS, chunksize=1).get(120) == expected

@@ -29,7 +29,8 @@ from knnmt.index.saved import read_saved
 from knnmt.retrieval import open_store
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
-from knnmt.retrieval.settings import settings_of
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.settings import settings_of
 from support.datastore_pairs import some_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -39,11 +40,11 @@ BY_SEGMENT = RetrievalConfig(4, 0.6, 30.0, segments=7)
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 def config_of(translator: Translator, store: Path, **settings: Any) -> RetrievalConfig:
-    return translator.memories.open(store).resolve(settings_of(None, **settings))
+    return translator.memories.open(store).resolve(settings_of(RetrievalSettings, None, **settings))
 
 
 def test_a_large_store_is_searched_by_segment_and_needs_no_index(
@@ -57,7 +58,7 @@ def test_a_large_store_is_searched_by_segment_and_needs_no_index(
     assert estimated is not None
     assert config_of(translator, store.path) == estimated.config()
     assert config_of(translator, store.path).segments == 128
-    assert "|segments:128|" in translator.signature(translator.decoding(), datastore=store)
+    assert "|segments:128|" in translator.signature(datastore=store)
     assert translator.translate("Satz 3", datastore=store).text
 
     whole = config_of(translator, store.path, search="whole")

@@ -39,7 +39,7 @@ A_MEMORY: Any = SimpleNamespace(store=SimpleNamespace(lengths=SimpleNamespace(sh
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator(device="cpu")
+    return Translator(device="cpu", settings="raw")
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def test_threads_translate_while_one_changes_the_store(
 ) -> None:
     place = tmp_path / "store"
     Datastore.build(place, some_pairs(40), tiny)
-    translator = Translator(tiny_checkpoint, device="cpu")
+    translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     states = [shutil.copytree(place, tmp_path / "state0")]
     done = Event()
     refresh = StoreIndex.refresh
@@ -83,7 +83,7 @@ def test_threads_translate_while_one_changes_the_store(
         reading = [threads.submit(read) for _ in range(READERS)]
         threads.submit(write).result()
         found = [each.result() for each in reading]
-    alone = Translator(tiny_checkpoint, device="cpu")
+    alone = Translator(tiny_checkpoint, device="cpu", settings="raw")
     expected = {said(alone, state) for state in states}
     assert len(expected) > 4
     assert {each for mine in found for each in mine} <= expected
@@ -97,9 +97,9 @@ def test_threads_with_different_stores_and_settings(
     stores = [Datastore.build(tmp_path / f"s{n}", some_pairs(20, start=30 * n), tiny).path for n in range(3)]
     settings: list[dict[str, Any]] = [{"match": True}, {"cache": 3.0}, {"evidence": True}]
     asked = [(store, each) for store in stores for each in settings]
-    alone = Translator(tiny_checkpoint, device="cpu")
+    alone = Translator(tiny_checkpoint, device="cpu", settings="raw")
     expected = [said(alone, store, **each) for store, each in asked]
-    shared = Translator(tiny_checkpoint, device="cpu")
+    shared = Translator(tiny_checkpoint, device="cpu", settings="raw")
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda each: said(shared, each[0], **each[1]), 2 * asked))
     assert found == 2 * expected

@@ -27,7 +27,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path, store: Datastore) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu", datastore=store)
+    return Translator(tiny_checkpoint, device="cpu", datastore=store, settings="raw")
 
 
 def test_they_print_as_one_line(translator: Translator) -> None:

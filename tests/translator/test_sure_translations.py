@@ -33,7 +33,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path, store: Datastore) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu", datastore=store)
+    return Translator(tiny_checkpoint, device="cpu", datastore=store, settings="raw")
 
 
 def test_a_translation_says_how_sure_it_is_at_the_settings_that_were_measured(

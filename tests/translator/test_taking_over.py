@@ -40,7 +40,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path, store: Datastore) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu", datastore=store)
+    return Translator(tiny_checkpoint, device="cpu", datastore=store, settings="raw")
 
 
 def asked(translator: Translator, text: str, context: str = "", **options: Any) -> Translation:
@@ -153,7 +153,7 @@ def test_what_was_removed_is_never_taken_and_what_was_added_is_at_once(
     tiny_checkpoint: Path, tiny: TransformerEngine, tmp_path: Path
 ) -> None:
     store = Datastore.build(tmp_path / "s", MEMORY, tiny)
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "s")
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "s", settings="raw")
     other = Datastore.open(tmp_path / "s")
     assert asked(translator, "Schließen").text == "Close"
     other.add([SegmentPair("Schließen", "Seal", "c.po#1"), SegmentPair("Neu hier", "New here", "c.po#2")], tiny)
@@ -193,9 +193,9 @@ def test_a_fuzzy_match_does_not_stand_in_for_an_exact_one_that_is_not_taken(tran
 
 def test_settings_that_contradict_are_refused(translator: Translator) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"exact_matches": "always"}, "use, prefer, ignore"),
-        ({"exact_matches": "use", "match_threshold": 0}, "from 1 to 100"),
-        ({"exact_matches": "use", "match_threshold": 95.0}, "from 1 to 100"),
+        ({"exact_matches": "always"}, "must be 'use', 'prefer' or 'ignore', got 'always'"),
+        ({"exact_matches": "use", "match_threshold": 0}, "at least 1 and at most 100"),
+        ({"exact_matches": "use", "match_threshold": 95.0}, "must be a whole number"),
         ({"match_threshold": 95}, "takes none"),
     ]
     for given_settings, words in wrong:

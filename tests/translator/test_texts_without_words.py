@@ -33,7 +33,7 @@ WITHOUT_WORDS = [
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator("de-en", device="cpu")
+    return Translator("de-en", device="cpu", settings="raw")
 
 
 @pytest.mark.parametrize("settings", [{}, {"split_sentences": True, "protect": True}, {"n_best": 2, "beam": 2}])

@@ -60,7 +60,7 @@ def device_store(engine: TransformerEngine, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator(device="cpu")
+    return Translator(device="cpu", settings="raw")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_a_weight_of_zero_is_the_model_alone(translator: Translator, store: Data
 @pytest.mark.parametrize("settings", [{}, {"cache": 15.0}], ids=["no cache", "cache by sentence"])
 @pytest.mark.parametrize("beam", [pytest.param(1, marks=pytest.mark.soak), 5])
 def test_a_result_does_not_depend_on_its_batch(store: Datastore, beam: int, settings: RetrievalKeywords) -> None:
-    translator = Translator(device="cpu", datastore=store, exact=True, **settings)
+    translator = Translator(device="cpu", datastore=store, exact=True, **settings, settings="raw")
     texts = NEW[:2] + [pair.source for pair in MEMORY[:2]]
     alone = [translator.translate(text, beam=beam) for text in texts]
     assert_same(translator.translate(texts, beam=beam), alone)
@@ -128,11 +128,11 @@ def test_a_cache_of_the_batch_can_be_given_in_whole_settings(store: Datastore) -
     saved = {}
     scopes: list[Literal["sentence", "batch"]] = ["sentence", "batch"]
     for scope in scopes:
-        translator = Translator(device="cpu", datastore=store)
+        translator = Translator(device="cpu", datastore=store, settings="raw")
         config = translator.memories.retrieval(store, RetrievalSettings(cache="50%")).config
         assert config.cache is not None
         shared = replace(config, cache=replace(config.cache, scope=scope))
-        translator = Translator(device="cpu", datastore=store, profile=shared)
+        translator = Translator(device="cpu", datastore=store, profile=shared, settings="raw")
         found = translator.translate([pair.source for pair in MEMORY[:8]])
         assert sum(each.text == pair.target for each, pair in zip(found, MEMORY, strict=False)) >= 4
         saved[scope] = translator.statistics.saved()
@@ -177,18 +177,18 @@ def test_requests_bring_settings_of_their_own(translator: Translator, store: Dat
 def test_the_model_is_by_default_the_one_that_the_store_was_built_with(tiny_checkpoint: Path, tmp_path: Path) -> None:
     own = Path(shutil.copytree(tiny_checkpoint, tmp_path / "own"))
     made = Datastore.build(tmp_path / "s", some_pairs(3), load_engine(str(own), device="cpu"))
-    assert Translator(device="cpu", datastore=made).engine.name == str(own)
+    assert Translator(device="cpu", datastore=made, settings="raw").engine.name == str(own)
     with pytest.raises(DatastoreMismatchError, match="Use the model it was built with"):
-        Translator("de-en", device="cpu", datastore=made)
+        Translator("de-en", device="cpu", datastore=made, settings="raw")
     shutil.rmtree(own)
     with pytest.raises(ModelNotFoundError, match=r"own', which is not on this machine.*: --model DIRECTORY"):
-        Translator(device="cpu", datastore=made)
+        Translator(device="cpu", datastore=made, settings="raw")
 
 
 def test_a_translator_has_defaults_that_a_call_overrides(
     translator: Translator, store: Datastore, device_store: Datastore
 ) -> None:
-    adapted = Translator(device="cpu", datastore=store, **FIXED)
+    adapted = Translator(device="cpu", datastore=store, **FIXED, settings="raw")
     text = MEMORY[3].source
     assert_same([adapted.translate(text)], [translator.translate(text, datastore=store, **FIXED)])
     assert_same([adapted.translate(text, datastore=None)], [translator.translate(text)])
@@ -225,7 +225,7 @@ def test_changes_by_others_count_in_the_next_call(
     copied = Datastore.open(shutil.copytree(store.path, tmp_path / "live"))
     if kind is not None:
         build_index(copied, kind)
-    translator = Translator(device="cpu", datastore=copied.path, **FIXED)
+    translator = Translator(device="cpu", datastore=copied.path, **FIXED, settings="raw")
     text = "Der Drucker ist leer."
     before = translator.translate(text).text
 
@@ -253,7 +253,7 @@ def test_a_change_counts_from_the_next_window_of_a_stream(
     engine: TransformerEngine, device_store: Datastore, tmp_path: Path
 ) -> None:
     copied = Datastore.open(shutil.copytree(device_store.path, tmp_path / "live"))
-    translator = Translator(device="cpu", datastore=copied, **FIXED)
+    translator = Translator(device="cpu", datastore=copied, **FIXED, settings="raw")
     text = "Der Drucker ist leer."
     stream = translator.stream([text, text], window=1)
     before = next(stream).text
@@ -283,8 +283,8 @@ def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they
     for smaller, made in ((reduced, "pca:64"), (pruned, "pca:64+prune:k=2,seed=0")):
         found = translator.translate(HELD, datastore=smaller, fading=False)
         assert sum(each.text == pair.target for each, pair in zip(found, MEMORY, strict=False)) >= 6
-        signature = translator.signature(translator.decoding(), datastore=smaller, cache="20%")
-        whole = translator.signature(translator.decoding(), datastore=store, cache="20%")
+        signature = translator.signature(datastore=smaller, cache="20%")
+        whole = translator.signature(datastore=store, cache="20%")
         entries = f"n:{smaller.entries}|d:64|made:{made}|content:{smaller.manifest.content[:8]}"
         assert f"|store:{smaller.path.name}|{entries}|index:exact|k:8|" in signature
         assert signature.partition("|k:")[2] == whole.partition("|k:")[2]  # the settings are inherited
@@ -311,23 +311,26 @@ def test_the_signature_says_what_a_call_retrieves_with(
     indexed = Datastore.open(shutil.copytree(store.path, tmp_path / "indexed.store"))
     build_index(indexed, "ivfpq")
     settings: RetrievalKeywords = {**FIXED, "cache": 6}
-    translator = Translator(device="cpu", datastore=indexed, **settings)
+    translator = Translator(device="cpu", datastore=indexed, **settings, settings="raw")
     config = translator.decoding()
-    base = f"model:de-en|dtype:float32|weights:{translator.engine.fingerprint.model[:8]}|{config.signature()}"
-    whole = translator.signature(config)
+    model = f"model:de-en|dtype:float32|weights:{translator.engine.fingerprint.model[:8]}"
+    base = f"{model}|{config.signature()}|text:raw"
+    indexed_store = f"store:indexed.store|n:{store.entries}|d:320"
+    whole = translator.signature()
     content = f"content:{store.manifest.content[:8]}"
-    assert whole.startswith(f"{base}|store:indexed.store|n:{store.entries}|d:320|{content}|index:ivfpq/")
+    assert whole.startswith(f"{base}|{indexed_store}|{content}|index:ivfpq/")
     assert whole.endswith("|k:4|lambda:0.8|T:20|cache:6|v:0.1.0")
-    assert translator.signature(config, datastore=None) == f"{base}|v:0.1.0"
-    other = translator.signature(config, datastore=device_store, cache=None, k=2)
+    assert translator.signature(datastore=None) == f"{base}|v:0.1.0"
+    other = translator.signature(datastore=device_store, cache=None, k=2)
     content = f"content:{device_store.manifest.content[:8]}"
     whole = f"|store:device.store|n:{device_store.entries}|d:320|{content}|index:exact|k:2|lambda:0.8|T:20|cache:no|v:"
     assert whole in other
     paper = RetrievalConfig(4, 0.8, 20.0, use_counts=False, cache=CacheConfig(6, "batch", keep_hits=True))
-    assert "|counts:no|cache:6+batch+hits|" in translator.signature(config, profile=paper)
+    assert "|counts:no|cache:6+batch+hits|" in translator.signature(profile=paper)
     exact = Translator(device="cpu", datastore=indexed, exact=True)
-    assert "|index:exact|k:8|lambda:0." in exact.signature(config)
-    assert "~" in exact.signature(config).partition("|lambda:")[2].partition("|")[0]  # it fades
+    assert "|text:split+protect/auto|matches:use/100|store:indexed.store|" in exact.signature()
+    assert "|index:exact|k:8|lambda:0." in exact.signature()
+    assert "~" in exact.signature().partition("|lambda:")[2].partition("|")[0]  # it fades
 
 
 def test_a_store_made_anew_at_the_same_place_is_noticed(
@@ -343,7 +346,10 @@ def test_a_store_made_anew_at_the_same_place_is_noticed(
     why = found.tokens[0].evidence
     assert why is not None
     assert again.entry(why.neighbours[0].entry).pair == why.neighbours[0].pair
-    assert found.text == Translator(device="cpu").translate(MEMORY[0].source, datastore=place, **FIXED).text
+    assert (
+        found.text
+        == Translator(device="cpu", settings="raw").translate(MEMORY[0].source, datastore=place, **FIXED).text
+    )
 
 
 def test_the_papers_index_of_a_memory_that_repeats_itself(

@@ -33,7 +33,7 @@ def store(engine: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def translator(store: Datastore) -> Translator:
-    return Translator(device="cpu", datastore=store, **STRICT)
+    return Translator(device="cpu", datastore=store, **STRICT, settings="raw")
 
 
 # What comes out -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -64,9 +64,9 @@ def are_documents(files: Sequence[Path] | None, output_directory: Path | None, p
     return any(document_format(path) not in (None, "text") for path in files)
 
 
-def refuse_options_of_lines(given: Mapping[str, bool]) -> None:
+def refuse_options_of_lines(names: Sequence[str]) -> None:
     """Raise an error for options that only apply to lines."""
-    if names := [name for name, is_given in given.items() if is_given]:
+    if names:
         raise SettingError(f"{', '.join(names)}: only for lines of text, but the files are documents; leave it out")
 
 
@@ -139,9 +139,6 @@ def translate_documents(
     chooses_model: bool,
     datastore: Path | None,
     load: Callable[[str | None, LanguageTags], Translator],
-    decoding: Mapping[str, Any],
-    batching: Mapping[str, Any],
-    tags: Tags,
     glossary: Path | None,
     retranslate: bool,
     timings: bool,
@@ -190,16 +187,18 @@ def translate_documents(
         failed = len(ready) < len(jobs.places)
         with ends_with("rerun the command; it resumes"):
             for path, place, document, translator, terms in ready:
-                settings = {**decoding, **batching, "glossary": terms}
-                signature = translator.signature(translator.decoding(**decoding))
-                how = f"{signature}|{batching}|{tags}|{retranslate}|{terms.terms if terms is not None else ()}"
+                settings = translator.settings.resolved()
+                tags: Tags = (settings.tags if settings.protect else None) or "none"
+                kept_terms = terms.terms if terms is not None else ()
+                how = f"{translator.signature()}|{settings}|{retranslate}|{kept_terms}"
+                match = review is not None and translator.datastore is not None
                 read = document.with_targets({}).data
                 of = hashlib.sha256(read + how.encode()).hexdigest()
                 units = len(to_translate(document, retranslate))
                 with Kept(place, of) as kept, tally(f"translating {path.name}", units, "units") as finished:
                     outcome = translate_document(
                         document,
-                        partial(translator.translate_marked, **settings),
+                        partial(translator.translate_marked, glossary=terms, match=match),
                         kept,
                         retranslate,
                         tags,

@@ -15,17 +15,20 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.options import Device, Dtype, GpusPerWorker, Ray, StoresAsSystems, Threads, Workers, cluster_of
 from knnmt.cli.progress import track
+from knnmt.cli.setting_options import takes_settings
 from knnmt.cli.start import heavy_imports
 from knnmt.errors import CometError, KnnmtWarning, SettingError
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.segments import Half
-from knnmt.evaluation.systems import DESCRIPTION, OTHER, gather_systems
+from knnmt.evaluation.systems import DESCRIPTION, OTHER, USUAL_RUN, gather_systems
 from knnmt.extensions import METRICS, named
+from knnmt.translator.settings import TranslationSettings
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
 
 
+@takes_settings("evaluate", groups=("text", "decoding", "memory"), usual=USUAL_RUN)
 def evaluate(
     source: Annotated[
         Path | None,
@@ -77,11 +80,6 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
-    batch_size: Annotated[int, typer.Option(min=1, help="At most this many sentences are decoded together.")] = 32,
-    split_sentences: Annotated[
-        bool, typer.Option(help="Translate segments sentence by sentence, as knnmt translate does.")
-    ] = False,
     device: Device = None,
     dtype: Dtype = None,
     threads: Threads = None,
@@ -118,11 +116,14 @@ def evaluate(
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
+    *,
+    settings: TranslationSettings,
 ) -> None:
     """Compare systems by BLEU, chrF, COMET and speed. The text needs references.
 
     Every system is compared with the first, which is the model alone, by paired bootstrap resampling. The command warns
-    if a store holds the text. Every number comes with its signature.
+    if a store holds the text. Every number comes with its signature. Texts are decoded as they are: with
+    --split-sentences, --protect and --exact-matches use, as knnmt translate does it.
 
     Examples:
 
@@ -148,12 +149,11 @@ def evaluate(
     with heavy_imports():
         from knnmt.evaluation.evaluating import evaluate as run_evaluation
         from knnmt.evaluation.evaluating import write_json, write_markdown
-        from knnmt.evaluation.running import RunSettings
     advice = "rerun the command; it resumes" if output else "with --output DIR, rerunning the command would resume here"
     with ends_with(advice), _comet(comet_python, comet_model) as comet:
         report = run_evaluation(
             text,
-            settings=RunSettings(beam, batch_size, split_sentences),
+            settings=settings,
             systems=systems,
             base=False,  # included if it was requested
             half=cast("Half", half),

@@ -15,26 +15,25 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.lines import count_lines, lines_of
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
-from knnmt.cli.retrieval_options import takes_retrieval_settings
+from knnmt.cli.setting_options import takes_settings
 from knnmt.cli.start import load_translator
 from knnmt.cli.streams import noticing_loss, unguarded
 from knnmt.cli.translate import translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.settings import TranslationSettings
 
 if TYPE_CHECKING:
     from knnmt.translator.explanation import Explanation
 
 _OF_LANGUAGES = ["source_language", "target_language"]
 _OF_LOADING = ["model", "device", "dtype", "threads", "exact"]
-_OF_DECODING = ["beam", "split_sentences", "length_penalty", "max_tokens"]
 _WINDOW = 32  # texts that are translated together: explanations are read as they appear
 
 
 def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command, as `options`, the options of `knnmt translate` for the model, the search and the text."""
     offered = {each.name: each for each in typed_parameters(translate)}
-    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, "plain"]]
+    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, "plain"]]
     own = {each.name: each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD}
     settings = own.pop("settings")
 
@@ -44,7 +43,7 @@ def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., No
     return command
 
 
-@takes_retrieval_settings
+@takes_settings("explain")
 @_with_options_of_translate
 def explain(
     datastore: Annotated[
@@ -79,7 +78,7 @@ def explain(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show every neighbour of every token on the terminal.")] = False,
     *,
-    settings: RetrievalSettings,
+    settings: TranslationSettings,
     **options: Any,
 ) -> None:
     """Show where each word of a translation came from.
@@ -112,7 +111,6 @@ def explain(
     if not texts:
         count_lines(files, plain)  # report unreadable input before the model is loaded
     loading = {name: options.pop(name) for name in _OF_LOADING}
-    decoding = {name: options.pop(name) for name in _OF_DECODING}
     languages = (options.pop("source_language"), options.pop("target_language"))
     translator = load_translator(datastore=datastore, languages=languages, settings=settings, **loading)
 
@@ -120,13 +118,12 @@ def explain(
 
     failed: list[str] = []
     asked = (text for text in texts or lines_of(files, plain) if text.strip())
-    explanations = _noting(explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding), failed)
+    explanations = _noting(explaining(translator, asked, window=1 if keyboard else _WINDOW), failed)
     with ends_with("no page is written"):
         if html is None:
             shown = _print_all(explanations, full)
         else:
-            del decoding["split_sentences"]
-            shown = _write_page(explanations, html, translator.signature(translator.decoding(**decoding)), neighbours)
+            shown = _write_page(explanations, html, translator.signature(exact_matches="ignore"), neighbours)
     if not shown:
         raise InputError("expected a text to explain, found none")
     if failed:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from knnmt.cli.output import Columns, open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
+from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
@@ -36,7 +37,7 @@ def translate_lines(
     output: Path | None,
     plain: bool,
     load: Callable[[], Translator],
-    settings: dict[str, Any],
+    glossary: Glossary | None,
     datastore: Path | None,
     columns: Columns,
     jsonl: bool,
@@ -45,10 +46,9 @@ def translate_lines(
     """Translate texts, or else the lines of files, or else standard input, and print a line for each.
 
     load: is called after everything that can be checked without a model
-    settings: of `Translator.stream`
+    glossary: terms that translations must contain
     """
-    if _from_keyboard(files, texts):
-        settings = {**settings, "window": 1}
+    window = 1 if _from_keyboard(files, texts) else None
     total = len(texts) if texts else count_lines(files, plain)
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", NoTranslationWarning)  # reported with the number of the line
@@ -65,7 +65,7 @@ def translate_lines(
             lines = texts or lines_of(files, plain)
             language = translator.engine.languages.source or (datastore and languages_of(datastore)[0])
             asked = watched(lines, language) if language else lines
-            translations = translator.stream(asked, **settings, progress=finished)
+            translations = translator.stream(asked, glossary=glossary, progress=finished, window=window)
             failed = write_all(translations, total, out, finished, columns=columns, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)

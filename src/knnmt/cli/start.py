@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from knnmt import timing
 from knnmt.cli.interrupt import Interrupts
-from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.threads import TORCH_SPINS, loading
+from knnmt.translator.settings import TranslationSettings
 
 if TYPE_CHECKING:
     from knnmt.engine.base import Engine
@@ -57,7 +57,7 @@ def load_translator(
     threads: int | None,
     datastore: Path | None,
     exact: bool,
-    settings: RetrievalSettings,
+    settings: TranslationSettings,
 ) -> Translator:
     """Load a translator for a command that translates."""
     with heavy_imports():

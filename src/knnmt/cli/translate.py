@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -20,19 +20,16 @@ from knnmt.cli.languages import (
 from knnmt.cli.lines import check_input, translate_lines
 from knnmt.cli.options import Device, Dtype, Threads
 from knnmt.cli.output import Columns
-from knnmt.cli.panels import DECODING, MEMORY, RESEARCH
-from knnmt.cli.retrieval_options import options_of, takes_retrieval_settings
+from knnmt.cli.panels import DECODING, RESEARCH
 from knnmt.cli.review import review_output
+from knnmt.cli.setting_options import options_not_for, options_of, takes_settings
 from knnmt.cli.start import load_translator
-from knnmt.config import MatchConfig
 from knnmt.corpus.glossary_files import read_glossary
 from knnmt.errors import SettingError
-from knnmt.protection.placeholder_syntax import checked_patterns
-from knnmt.protection.tags import TAGS, Tags
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.settings import TranslationSettings
 
 
-@takes_retrieval_settings
+@takes_settings("texts", "documents")
 def translate(
     files: Annotated[
         list[Path] | None,
@@ -103,18 +100,6 @@ def translate(
         Path | None,
         typer.Option("--html", help="With --check: also write a page for a browser.", show_default=False),
     ] = None,
-    beam: Annotated[
-        int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.", rich_help_panel=DECODING)
-    ] = 5,
-    n_best: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Number of translations for each line. Above 1, each has its own line: the number of the input "
-            "line, a tab, the text.",
-            rich_help_panel=DECODING,
-        ),
-    ] = 1,
     scores: Annotated[
         bool, typer.Option("--scores", help="Print the score and a tab before each translation.")
     ] = False,
@@ -138,125 +123,19 @@ def translate(
             "requested. With documents, print one for each unit, in the order of --review.",
         ),
     ] = False,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="At most this many sentences are decoded together.  [default: 32; 128 on a GPU]",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="At most this many source tokens are decoded together, including padding.",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of lines to read ahead and sort by length. A line is written when it and all earlier lines "
-            "are done. Ctrl-C loses at most this many. 1 translates line by line.  [default: 512]",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
-    split_sentences: Annotated[
-        bool,
-        typer.Option(
-            help="Translate the sentences of a line one by one and keep the white space between them, unless the "
-            "memory holds the line as one segment."
-        ),
-    ] = True,
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(
-            help="A value above 0 prefers longer translations.  [default: the checkpoint's]",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="A translation of a sentence has at most this many tokens.  [default: the checkpoint's]",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
     device: Device = None,
     dtype: Dtype = None,
     threads: Threads = None,
     *,
-    settings: RetrievalSettings,
+    settings: TranslationSettings,
     exact: Annotated[
         bool,
         typer.Option("--exact", help="Search every key, even if the store has an index.", rich_help_panel=RESEARCH),
     ] = False,
-    evidence: Annotated[
-        bool,
-        typer.Option("--evidence", help="With --jsonl: why each token was chosen.", rich_help_panel=MEMORY),
-    ] = False,
-    match: Annotated[
-        bool,
-        typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=MEMORY),
-    ] = False,
-    exact_matches: Annotated[
-        str | None,
-        typer.Option(
-            metavar="use|prefer|ignore",
-            help="How to translate a text that the memory holds. use: take the memory's target. prefer: take it, "
-            "unless the memory has several or context or placeholders differ. ignore: translate it like any "
-            "other text.  [default: use]",
-            rich_help_panel=MEMORY,
-            show_default=False,
-        ),
-    ] = None,
-    match_threshold: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=100,
-            help="Take matches with at least this score, in percent, if only numbers and placeholders differ, and "
-            "insert those of the text.  [default: 100, exact matches only]",
-            rich_help_panel=MEMORY,
-            show_default=False,
-        ),
-    ] = None,
     plain: Annotated[
         bool,
         typer.Option("--plain", help="Treat every line as text, even in a document (XLIFF, PO, HTML and so on)."),
     ] = False,
-    protect: Annotated[
-        bool,
-        typer.Option(
-            "--protect/--no-protect",
-            help="Keep placeholders, numbers, tags, accelerators and white space unaltered, each exactly once "
-            "(docs/placeholders.md).",
-        ),
-    ] = True,
-    tags: Annotated[
-        str,
-        typer.Option(
-            help="What counts as a tag: xml (everything that looks like one), html or auto (known tags), or none."
-        ),
-    ] = "auto",
-    placeholders: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--placeholder",
-            metavar="PATTERN",
-            help="Also keep placeholders of this form: literal text in which * stands for 1 to 100 characters other "
-            "than white space, such as ~~*~~; can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
     glossary: Annotated[
         Path | None,
         typer.Option(
@@ -272,8 +151,9 @@ def translate(
 ) -> None:
     """Translate lines of text, or documents.
 
-    Reads FILES, or standard input, and writes one line for each line that it reads, in the same order. Empty lines stay
-    empty. If no translation is found for a line, the line stays empty, a message names it, and the exit status is 1.
+    Reads FILES, or standard input, and writes one line for each line that it reads, in the same order. With --n-best
+    above 1, each translation has its own line: the number of the input line, a tab, the text. Empty lines stay empty.
+    If no translation is found for a line, the line stays empty, a message names it, and the exit status is 1.
     Placeholders (%s, {0}), tags and numbers come out once each; a message names lines whose translation became worse
     because of that.
 
@@ -302,35 +182,26 @@ def translate(
 
         knnmt translate --check app.en.po --html befund.html
     """
-    if n_best > beam:
-        raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
-    if (evidence or match) and not (jsonl and datastore):
+    complete: Any = settings.resolved()
+    if complete.n_best > complete.beam:
+        raise SettingError(f"--n-best {complete.n_best} needs a beam at least as large: add --beam {complete.n_best}")
+    if (settings.evidence or settings.match) and not (jsonl and datastore):
         raise SettingError("--evidence and --match need --jsonl and --datastore: add both")
-    matching = {"--exact-matches": exact_matches, "--match-threshold": match_threshold}
-    given = [name for name, value in matching.items() if value is not None]
-    if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact, *given]):
+    unused = [*options_of(settings, "retrieval", "memory"), *["--exact"] * exact]
+    if datastore is None and unused:
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
-    kept = _kept_tags(tags, protect)
-    own = checked_patterns(placeholders or ())
-    if own and not protect:
-        raise SettingError(f"--placeholder {own[0]} says what --protect keeps: leave --no-protect out")
+    settings.matching  # noqa: B018 - raises errors before a model is loaded
+    _require_protection(settings)
     if check or html is not None:
         require_check(check, html)
         between = languages_of_check(model, source_language, target_language, datastore, files)
         terms = read_glossary(glossary, *between) if glossary is not None else None
-        check_documents(files, between, datastore, terms, jsonl, html, own)
+        check_documents(files, between, datastore, terms, jsonl, html, complete.placeholders)
         return
-    taking = matches_taken_over(exact_matches, match_threshold, datastore)
     if are_documents(files, output_directory, plain):
-        line_options = {
-            "--n-best": n_best > 1,
-            "--scores": scores,
-            "--evidence": evidence,
-            "--text": bool(texts),
-        }
-        refuse_options_of_lines(line_options | {"--window": window is not None})
+        of_lines = [*["--scores"] * scores, *["--text"] * bool(texts)]
+        refuse_options_of_lines([*options_not_for(settings, "documents"), *of_lines])
         rows = review_output(review, jsonl, output is not None or output_directory is not None)
-        taking["match"] = rows is not None and datastore is not None
         translate_documents(
             Jobs.of(files or [], output, output_directory),
             languages_if_known(model, source_language, target_language, datastore),
@@ -340,15 +211,6 @@ def translate(
             lambda chosen, languages: load_translator(
                 chosen or model, languages, device, dtype, threads, datastore, exact, settings
             ),
-            {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
-            {
-                "batch_size": batch_size,
-                "batch_tokens": batch_tokens,
-                "split_sentences": split_sentences,
-                "placeholders": own,
-                **taking,
-            },
-            kept if protect else "none",
             glossary,
             retranslate,
             timings,
@@ -373,43 +235,17 @@ def translate(
         output,
         plain,
         lambda: load_translator(model, languages, device, dtype, threads, datastore, exact, settings),
-        {
-            "beam": beam,
-            "n_best": n_best,
-            "batch_size": batch_size,
-            "batch_tokens": batch_tokens,
-            "window": window,
-            "split_sentences": split_sentences,
-            "length_penalty": length_penalty,
-            "max_tokens": max_tokens,
-            "evidence": evidence,
-            "match": match,
-            "protect": protect,
-            "tags": kept,
-            "placeholders": own,
-            "glossary": terms,
-            **taking,
-        },
+        terms,
         datastore,
-        Columns(scores, review, n_best),
+        Columns(scores, review, complete.n_best),
         jsonl,
         timings,
     )
 
 
-def _kept_tags(tags: str, protect: bool) -> Tags:
-    """What counts as a tag; raise an error if tags are not kept."""
-    if tags != "auto" and not protect:
-        raise SettingError(f"--tags {tags} says what --protect keeps: leave --no-protect out")
-    for known in TAGS:
-        if tags == known:
-            return known
-    raise SettingError(f"--tags must be one of {', '.join(TAGS)}, got {tags!r}")
-
-
-def matches_taken_over(exact: str | None, threshold: int | None, datastore: Path | None) -> dict[str, Any]:
-    """The settings of matches that are taken from the memory. Wrong ones raise an error before a model is loaded."""
-    if datastore is None:
-        return {}
-    taking = MatchConfig(cast("Any", exact or "use"), threshold or 100)
-    return {"exact_matches": taking.exact, "match_threshold": taking.threshold}
+def _require_protection(settings: TranslationSettings) -> None:
+    """Raise an error for settings that say what `--protect` keeps, with `--no-protect`."""
+    if not settings.protect and settings.protect is not None:
+        for option in options_of(settings):
+            if option in ("--tags", "--placeholder"):
+                raise SettingError(f"{option} says what --protect keeps: leave --no-protect out")

@@ -55,7 +55,7 @@ def measure_certainty(
     translations = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KnnmtWarning)  # of single lines
-        for each in translator.stream([pair.source for pair in new], datastore=path):
+        for each in translator.stream([pair.source for pair in new], datastore=path, settings="raw"):
             translations.append(each)
             progress(len(translations))
     return certainty_of(translations, [pair.target for pair in new], config)

@@ -18,12 +18,14 @@ from knnmt.distributed.cluster import Cluster
 from knnmt.errors import CometError
 from knnmt.evaluation.loading import Model, model_of_evaluation, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
-from knnmt.evaluation.running import Run, RunSettings, Watch, machine, run_systems
+from knnmt.evaluation.running import Run, Watch, machine, run_systems
 from knnmt.evaluation.scoring import Metric, Score, compare, require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, given_pairs, read_pairs, read_text
-from knnmt.evaluation.systems import System, gather_systems
+from knnmt.evaluation.systems import System, gather_systems, run_settings
 from knnmt.evaluation.systems_as_tasks import run_systems_on
 from knnmt.output_files import write_output
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.settings import Preset
 from knnmt.translator.translator import Translator
 
 _Text = str | Path | tuple[str | Path, str | Path] | Sequence[str | Path] | Iterable[SegmentPair] | EvaluationText
@@ -33,7 +35,7 @@ _KNOWN = "its source is in a store"
 def evaluate(
     text: _Text,
     datastores: str | Path | Sequence[str | Path] = (),
-    settings: RunSettings | None = None,
+    settings: RetrievalSettings | Preset | None = None,
     *,
     systems: Sequence[str | System] = (),
     base: bool = True,
@@ -55,7 +57,7 @@ def evaluate(
 
     text: a memory in any format, a text and its translation as two files, or pairs; targets are the references
     datastores: each is a system, the model with this store
-    settings: what all systems share: beam, batch size
+    settings: what all systems share (`TranslationSettings`), before the preset "raw" and batches of 32
     systems: more systems, written as for `--system`: "cached=it.store,cache=6,k=4"
     base: the model alone is the first system
     half: "report" or "tune": one half of the text, divided by a hash of the source as in `tune`
@@ -81,7 +83,7 @@ def evaluate(
         model, device=device, dtype=dtype, threads=threads, source_lang=source_lang, target_lang=target_lang
     )
     output = None if output is None else Path(output)
-    settings = settings or RunSettings()
+    shared = run_settings(settings)
     in_stores = _known(translator, systems, text)
     if skip_known and (numbers := frozenset[int]().union(*(each.sources for each in in_stores.values()))):
         text = text.without(numbers, _KNOWN)
@@ -90,12 +92,12 @@ def evaluate(
             output.mkdir(parents=True, exist_ok=True)
         write_tsv(output / "segments.tsv", text.segments)
     if cluster is None:
-        runs = run_systems(translator, systems, text.sources, settings, output, watch, languages)
+        runs = run_systems(translator, systems, text.sources, shared, output, watch, languages)
         computed_on = machine(translator)
     else:
         asked = source_lang, target_lang
         runs, computed_on = run_systems_on(
-            cluster, translator, systems, text.sources, settings, output, asked, languages, tell
+            cluster, translator, systems, text.sources, shared, output, asked, languages, tell
         )
     scores = compare([run.hypotheses for run in runs], text.references, languages[1])
     comet_scores, no_comet = _comet_scores(comet, runs, text)
@@ -104,7 +106,7 @@ def evaluate(
         text,
         in_stores,
         skip_known,
-        settings,
+        shared,
         computed_on,
         no_comet,
     )

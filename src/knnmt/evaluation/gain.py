@@ -106,7 +106,7 @@ def measure_gain(
         translations = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, which the score counts anyway
-            for each in translator.stream([pair.source for pair in some], datastore=datastore):
+            for each in translator.stream([pair.source for pair in some], datastore=datastore, settings="raw"):
                 translations.append(each)
                 progress(2 * len(new) + len(scores) * len(some) + len(translations), total)
         language = memory.opened.datastore.manifest.target_language

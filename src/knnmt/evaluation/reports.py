@@ -8,9 +8,10 @@ from typing import Any
 
 from knnmt.datastore.overlap import Known
 from knnmt.errors import CometError
-from knnmt.evaluation.running import Run, RunSettings
+from knnmt.evaluation.running import Run
 from knnmt.evaluation.scoring import Score, Scores
 from knnmt.evaluation.segments import HALVES, EvaluationText
+from knnmt.translator.settings import TranslationSettings
 from knnmt.version import __version__
 
 NOT_MEASURED = "not measured"
@@ -39,7 +40,7 @@ class Report:
     text: EvaluationText
     known: Mapping[str, Known]
     skipped_known: bool
-    settings: RunSettings
+    settings: TranslationSettings
     machine: str
     no_comet: str = CometError.advice
 
@@ -82,7 +83,7 @@ class Report:
         return {
             "knnmt": __version__,
             "machine": self.machine,
-            **asdict(self.settings),
+            **self.settings.without_retrieval.given(),
             "text": self.text.name,
             "half": self.text.half,
             "segments": len(self.text.segments),

@@ -21,23 +21,16 @@ from knnmt.corpus.lines import read_lines
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
-from knnmt.evaluation.systems import OtherSystem, System, check_names
+from knnmt.evaluation.systems import OtherSystem, System, check_names, run_settings
 from knnmt.retrieval.retriever import Retrieval
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
+from knnmt.translator.settings import Preset, TranslationSettings, translation_settings
 from knnmt.translator.translation import Translation
-from knnmt.translator.translator import DatastoreSettings, Settings, Translator
+from knnmt.translator.translator import CallKeywords, Translator
 
 Watch = Callable[[Iterator[Translation], str, int], Iterable[Translation]]
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """The settings that all compared systems share."""
-
-    beam: int = 5
-    batch_size: int = 32
-    split_sentences: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +80,29 @@ def run_systems(
     translator: Translator,
     systems: Sequence[System],
     sources: Sequence[str],
-    settings: RunSettings,
+    settings: RetrievalSettings | Preset | None = None,
     directory: Path | None = None,
     watch: Watch = lambda translations, _name, _total: translations,
     languages: tuple[str, str] = ("de", "en"),
 ) -> list[Run]:
     """Translate the sources with every system. `watch` gets the translations of a system one by one.
 
+    settings: of all systems, before "raw" and batches of 32
     languages: of the text, for other systems
     """
+    shared = run_settings(settings)
     if directory is not None:
         check_names(systems)
         with storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
-    return [_run(translator, system, sources, settings, directory, watch, languages) for system in systems]
+    return [_run(translator, system, sources, shared, directory, watch, languages) for system in systems]
 
 
 def _run(
     translator: Translator,
     system: System,
     sources: Sequence[str],
-    settings: RunSettings,
+    settings: TranslationSettings,
     directory: Path | None,
     watch: Watch,
     languages: tuple[str, str],
@@ -115,31 +110,29 @@ def _run(
     if system.other is not None:
         return _run_other(translator, system, system.other, sources, directory, languages)
     memory: Retrieval | None = None
-    how: DatastoreSettings = {"datastore": None}
+    asked = translation_settings(system.settings).over(settings)
+    call: CallKeywords = {"settings": asked.without_retrieval, "datastore": None}
     if system.datastore is not None:  # opened for this system alone, and closed with it
         memories = Memories(translator.engine, system.exact)
-        memory = memories.retrieval(system.datastore, system.settings.over(translator.settings))
-        how = {"retrieval": memory}
-    decoding = translator.decoding(beam=settings.beam)
-    signature = translator.signature(decoding, **how)
-    if settings.split_sentences:
-        signature += "|split:sentences"
+        memory = memories.retrieval(system.datastore, asked.over(translator.settings).retrieval)
+        call = {"settings": asked.without_retrieval, "retrieval": memory}
+    signature = translator.signature(**call)
     if memory and memory.config.cache and memory.config.cache.scope == "batch":
-        signature += f"|batch:{settings.batch_size}"  # sentences share results, so the batch size matters
-    made_from = {
+        signature += f"|batch:{asked.batch_size}"  # sentences share results, so the batch size matters
+    made_from: dict[str, object] = {
         "signature": signature,
-        "batch_size": settings.batch_size,
+        "batch_size": asked.batch_size,
         "machine": machine(translator),
         "torch": torch.__version__,
         "model": asdict(translator.engine.fingerprint),
-        "decoding": _digest(repr(decoding)),
+        "decoding": _digest(repr((translator.decoding(**asked.decoding), asked.without_retrieval))),
         "memory": memory and _content(memory),
         "sources": _digest(json.dumps(list(sources))),
     }
     reusable = memory is None or memory.signed
     if directory is not None and reusable and (done := _earlier(directory, system.name, made_from)):
         return Run(system.name, signature, *done, reused=True)
-    found, figures = _translate(translator, system.name, sources, settings, how, watch)
+    found, figures = _translate(translator, system.name, sources, call, watch)
     hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in found]
     if directory is not None:
         reusable = reusable and all(each.error is None for each in found)
@@ -176,16 +169,15 @@ def _translate(
     translator: Translator,
     name: str,
     sources: Sequence[str],
-    settings: RunSettings,
-    how: DatastoreSettings,
+    call: CallKeywords,
     watch: Watch,
 ) -> tuple[list[Translation], Figures]:
     statistics = Statistics()
-    call: Settings = {**how, **asdict(settings), "statistics": statistics}  # type: ignore[typeddict-item]
-    warming: Settings = {**call, "statistics": Statistics()}
+    warming: CallKeywords = {**call, "statistics": Statistics()}
+    measured: CallKeywords = {**call, "statistics": statistics}
     translator.translate(sources[:1], **warming)  # the first search and the first products are slower
     started = time.perf_counter()
-    found = list(watch(translator.stream(sources, **call), name, len(sources)))
+    found = list(watch(translator.stream(sources, **measured), name, len(sources)))
     seconds = time.perf_counter() - started
     figures = Figures(
         seconds=seconds,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from knnmt.errors import SettingError
 from knnmt.extensions import SYSTEMS, named
-from knnmt.retrieval.settings import RetrievalSettings, parsed, spelled
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.settings import described, parsed, spelled
+from knnmt.translator.settings import PRESETS, Preset, TranslationSettings, translation_settings
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
@@ -19,6 +21,15 @@ BASE = "base"
 DESCRIPTION = "[NAME=]STORE[,SETTING=VALUE]..."  # how the command line asks for a system
 OTHER = "NAME=URL,model=MODEL[,store=STORE,examples=N]"  # or, of `evaluate`, for a large language model
 _MAX_NAME_BYTES = 200  # bytes; file systems take 255, and file names add an ending
+
+
+USUAL_RUN = TranslationSettings(batch_size=32).over(PRESETS["raw"])
+"""Settings of measurements where nothing else is said: texts as they are, in batches of the same size everywhere."""
+
+
+def run_settings(given: RetrievalSettings | Preset | None) -> TranslationSettings:
+    """The settings that all compared systems share: those given, before `USUAL_RUN`."""
+    return translation_settings(given).over(USUAL_RUN).resolved()
 
 
 class OtherSystem(Protocol):
@@ -38,6 +49,7 @@ class System:
     """A way to translate that is compared with others.
 
     datastore: None for the model alone
+    settings: before those that all systems share
     exact: search every key, even if there is an index
     other: translates instead of knnmt's model, and may use the datastore
     """
@@ -45,7 +57,7 @@ class System:
     name: str
     datastore: Path | None = None
     exact: bool = False
-    settings: RetrievalSettings = field(default_factory=RetrievalSettings)
+    settings: RetrievalSettings = field(default_factory=TranslationSettings)
     other: OtherSystem | None = None
 
 
@@ -61,17 +73,13 @@ def parse_system(text: str) -> System:
 
     The name is the store's unless one is given. Settings are those of `knnmt translate`, without their dashes.
     """
-    name, _, described = text.partition("=") if "=" in text.partition(",")[0] else ("", "", text)
-    first, *others = described.split(",")
+    name, _, content = text.partition("=") if "=" in text.partition(",")[0] else ("", "", text)
+    first, *others = content.split(",")
     scheme, colon, _ = first.partition("://")
     if colon:
         parse = named(scheme, SYSTEMS, "kind of system")
         made: System = parse(text, name, first, others)
         return made
-    if first == BASE:
-        if others:
-            raise SettingError(f"{text}: the model alone has no settings; expected {BASE}, or NAME={BASE}")
-        return System(name or BASE)
     if not first:
         raise SettingError(f"{text}: expected {BASE}, STORE, or NAME=STORE,SETTING=VALUE,…")
     settings: dict[str, Any] = {}
@@ -80,15 +88,20 @@ def parse_system(text: str) -> System:
         if key == "exact" and not value:
             continue
         try:
-            setting, settings[setting] = parsed(key, value)
+            setting, given = parsed(TranslationSettings, key, value)
         except LookupError:
-            raise SettingError(
-                f"{text}: there is no setting {key!r}; the settings are exact, {', '.join(spelled())}"
-            ) from None
+            names = ", ".join(spelled(TranslationSettings))
+            raise SettingError(f"{text}: there is no setting {key!r}; the settings are exact, {names}") from None
         except ValueError:
             raise SettingError(f"{text}: {value!r} is not a value of {key}") from None
+        known = described(TranslationSettings)[setting]
+        if first == BASE and known.group in ("memory", "retrieval"):
+            raise SettingError(f"{text}: the model alone has no setting {key}, which is for a memory: leave it out")
+        settings[setting] = (*settings.get(setting, ()), *given) if known.many else given
+    if first == BASE:
+        return System(name or BASE, settings=TranslationSettings(**settings))
     place = Path(first)
-    return System(name or with_store(place).name, place, "exact" in others, RetrievalSettings(**settings))
+    return System(name or with_store(place).name, place, "exact" in others, TranslationSettings(**settings))
 
 
 def gather_systems(datastores: Sequence[Path], described: Sequence[str | System], base: bool = True) -> list[System]:

@@ -16,8 +16,9 @@ from knnmt.config import check
 from knnmt.distributed.cluster import Cluster
 from knnmt.distributed.tasks import gpus_for, model_for_all, run_tasks
 from knnmt.errors import KnnmtWarning, StorageError
-from knnmt.evaluation.running import Run, RunSettings, machine, run_systems
+from knnmt.evaluation.running import Run, machine, run_systems
 from knnmt.evaluation.systems import System
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translator import Translator
 
 
@@ -30,7 +31,7 @@ class SystemTask:
     """
 
     sources: tuple[str, ...]
-    settings: RunSettings
+    settings: TranslationSettings
     directory: Path | None
     model: str
     fingerprint: str
@@ -84,7 +85,7 @@ def run_systems_on(
     translator: Translator,
     systems: Sequence[System],
     sources: Sequence[str],
-    settings: RunSettings,
+    settings: TranslationSettings,
     directory: Path | None,
     languages: tuple[str | None, str | None],
     of_text: tuple[str, str],

@@ -24,7 +24,8 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Store
-from knnmt.translator.translator import DatastoreSettings, Translator
+from knnmt.translator.settings import PRESETS, translation_settings
+from knnmt.translator.translator import CallKeywords, Translator
 
 BEAM = 5
 _BATCH = 16
@@ -96,9 +97,10 @@ def score(
     require_sacrebleu(language)
     for config in configs:
         before = translator.statistics.rows, translator.statistics.searches
-        memory: DatastoreSettings = {"datastore": None}
+        memory: CallKeywords = {"datastore": None, "settings": "raw"}
         if config is not None:
-            memory = {"datastore": datastore, "settings": RetrievalSettings(profile=config, **(own or {}))}
+            asked = RetrievalSettings(profile=config, **(own or {}))
+            memory = {"datastore": datastore, "settings": translation_settings(asked).over(PRESETS["raw"])}
         texts = [each.text for each in translator.translate([pair.source for pair in pairs], **memory)]
         rows, searches = translator.statistics.rows - before[0], translator.statistics.searches - before[1]
         bleu = corpus_scores(texts, references, language).bleu.value

@@ -23,8 +23,9 @@ from knnmt.errors import SettingError
 from knnmt.huggingface.model import LoadedModel
 from knnmt.huggingface.watching import ModelWatch, WatchedStep
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
-from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
+from knnmt.settings import settings_of
 from knnmt.translator.memories import Memories, Store
 
 
@@ -56,7 +57,7 @@ class KNNLogitsProcessor:
         settings: RetrievalSettings | None = None,
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
-        asked = settings_of(settings, **keywords)
+        asked = settings_of(RetrievalSettings, settings, **keywords)
         store = datastore if isinstance(datastore, Datastore) else Datastore.open(datastore)
         self._loaded = LoadedModel(model, None if check_model else store.manifest.fingerprint)
         self._loaded.require_shape_of(store)

@@ -19,7 +19,7 @@ from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Tags, fits
 from knnmt.service.guard import DOMAIN
 from knnmt.service.problems import Problem, ending
-from knnmt.service.request_shapes import Decoded
+from knnmt.service.request_shapes import DecodedBody
 from knnmt.service.service import Service
 from knnmt.translator.memories import Request as TextRequest
 
@@ -174,7 +174,7 @@ def _require(sound: bool, found: str, most: str) -> None:
         )
 
 
-def require_little_evidence(asked: Decoded, translations: int, limits: Limits) -> None:
+def require_little_evidence(asked: DecodedBody, translations: int, limits: Limits) -> None:
     """Raise a problem if the evidence of a request would take much memory: an object for each neighbour of each token.
 
     translations: of each text
@@ -188,7 +188,7 @@ def require_little_evidence(asked: Decoded, translations: int, limits: Limits) -
     )
 
 
-async def text_requests(asked: Decoded, domain: Domain, service: Service, caller: Caller) -> list[TextRequest]:
+async def text_requests(asked: DecodedBody, domain: Domain, service: Service, caller: Caller) -> list[TextRequest]:
     """The texts of a request as the batcher takes them."""
     limits = service.config.limits
     require_texts(asked.texts, limits)
@@ -203,7 +203,7 @@ async def text_requests(asked: Decoded, domain: Domain, service: Service, caller
             "invalid_request",
             f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give one context for each text",
         )
-    if asked.beam > limits.beam:
+    if (asked.settings().beam or 0) > limits.beam:
         raise Problem(422, "invalid_request", f"the service searches with a beam of at most {limits.beam}")
     settings = retrieval_settings(asked, limits)
     terms = await glossary_of(
@@ -251,7 +251,7 @@ async def glossary_of(
     return await service.text_threads.run(caller.client, characters, lambda: Glossary(used)) if used else None
 
 
-def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:
+def retrieval_settings(asked: DecodedBody, limits: Limits) -> RetrievalSettings:
     """The settings of retrieval. Raise a problem if they cost more than the limits allow."""
     settings = asked.retrieval.settings()
     most = limits.neighbours

@@ -36,7 +36,8 @@ from knnmt.service.waiting_texts import LONG, Arrival, Owner, WaitingText, hand_
 from knnmt.service.watching import Watch, growing
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import BegunText, Piecework, TextSettings
+from knnmt.translator.piecework import BegunText, Piecework
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
@@ -87,7 +88,7 @@ class Batcher:
         self._texts = set[WaitingText]()  # that are cut and not done
         self._in_flight: dict[Hashable, WaitingText] = {}
         self._cache = ResultCache(cached)
-        self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
+        self._pieceworks: OrderedDict[TranslationSettings, Piecework] = OrderedDict()
         self._closed = self._refusing = False
         self._threads = [
             *(Thread(target=self._take_in, name="knnmt-intake", daemon=True) for _ in range(_INTAKES)),
@@ -114,7 +115,7 @@ class Batcher:
     def submit(
         self,
         requests: Sequence[Request],
-        settings: TextSettings,
+        settings: TranslationSettings,
         watches: Sequence[Watch] | None = None,
         client: Hashable = None,
     ) -> list[Future[Translation]]:
@@ -124,6 +125,7 @@ class Batcher:
         watches: one for each text; each is told the progress while its text is decoded
         client: whoever sent the texts; clients take turns
         """
+        settings = settings.resolved()  # texts with equal settings are decoded, and remembered, together
         owner: Owner = client, object()
         watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
         arrivals = [
@@ -138,7 +140,7 @@ class Batcher:
             self._changed.notify_all()
         return [each.wanted for each in arrivals]
 
-    def piecework(self, settings: TextSettings) -> Piecework:
+    def piecework(self, settings: TranslationSettings) -> Piecework:
         """The translator's work for texts with these settings."""
         with self._changed:
             found = self._pieceworks.pop(settings, None) or Piecework(self._translator, settings, self.statistics)
@@ -171,7 +173,7 @@ class Batcher:
 
     def _take_in(self) -> None:
         while arrived := self._next_arrivals():
-            groups: dict[TextSettings, list[Arrival]] = {}
+            groups: dict[TranslationSettings, list[Arrival]] = {}
             for each in arrived:
                 if not each.wanted.cancelled():
                     groups.setdefault(each.settings, []).append(each)

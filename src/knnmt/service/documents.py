@@ -40,7 +40,7 @@ from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.scratch import Scratch
 from knnmt.translator.memories import AskedLanguages, Request
-from knnmt.translator.piecework import TextSettings
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
@@ -70,7 +70,7 @@ class DocumentWork:
     languages: AskedLanguages
     told: AskedLanguages = (None, None)
     glossary: Glossary | None = None
-    settings: TextSettings = field(default_factory=TextSettings)
+    settings: TranslationSettings = field(default_factory=TranslationSettings)
     with_remarks: bool = False
     ignore_stated: bool = False
 

@@ -37,7 +37,7 @@ from knnmt.service.shares import Shares
 from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers, Written
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import TextSettings
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
@@ -102,7 +102,7 @@ class Service:
         self.ready = True
 
     async def translate(
-        self, requests: Sequence[Request], settings: TextSettings, client: Hashable, seconds: float | None = None
+        self, requests: Sequence[Request], settings: TranslationSettings, client: Hashable, seconds: float | None = None
     ) -> list[Translation]:
         """Translate texts in order. Cancelling this cancels the texts.
 
@@ -114,7 +114,7 @@ class Service:
         return made
 
     async def _translated(
-        self, requests: Sequence[Request], settings: TextSettings, client: Hashable
+        self, requests: Sequence[Request], settings: TranslationSettings, client: Hashable
     ) -> list[Translation]:
         async with self.texts.hold(client, len(requests)):
             futures = self.batcher.submit(requests, settings, client=client)

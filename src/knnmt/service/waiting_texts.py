@@ -10,7 +10,8 @@ from knnmt.protection.marked import written
 from knnmt.service.watching import Watch, Watched
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import BegunText, TextSettings
+from knnmt.translator.piecework import BegunText
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 
 _TEXT_COST = 20.0  # of cutting an empty text
@@ -27,7 +28,7 @@ class Arrival:
     """
 
     request: Request
-    settings: TextSettings
+    settings: TranslationSettings
     owner: Owner
     wanted: Future[Translation]
     watch: Watch | None

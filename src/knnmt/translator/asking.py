@@ -15,7 +15,8 @@ from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
-from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.settings import NOT_GIVEN
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
 from knnmt.translator.taking_over import taken_over
 from knnmt.translator.translation import Translation

@@ -13,7 +13,7 @@ from knnmt.engine.model_choice import choose_model, model_for_texts
 from knnmt.engine.shipped import shipped_model, shipped_models
 from knnmt.errors import KnnmtError
 from knnmt.protection.marked import written
-from knnmt.retrieval.settings import NOT_GIVEN
+from knnmt.settings import NOT_GIVEN
 from knnmt.translator.asking import TextMemory
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of
 

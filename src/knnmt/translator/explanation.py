@@ -20,7 +20,7 @@ from knnmt.translator.spans import Span, changes_between
 from knnmt.translator.translation import Token, Translation
 
 if TYPE_CHECKING:
-    from knnmt.translator.translator import Settings, Translator
+    from knnmt.translator.translator import CallKeywords, Translator
 
 END = "</s>"  # how the vocabularies of all models spell the end of a sentence
 _EDGE = re.compile("[][.,;:!?…\"'()«»‹›“”„‘’‚¿¡。、，；：！？「」『』（）]+")  # punctuation around words
@@ -98,8 +98,10 @@ class Explanation:
             yield self.translation.text[done:]
 
 
-def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Settings]) -> Iterator[Explanation]:
+def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[CallKeywords]) -> Iterator[Explanation]:
     """Translate texts with and without a memory, and explain where each word came from. Lazy, and in order.
+
+    Texts that the memory holds are decoded like any other.
 
     settings: those of `Translator.stream`; a datastore or a retrieval is needed, here or in the translator
     """
@@ -110,9 +112,9 @@ def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Set
         manifest = translator.memories.open(datastore).opened.datastore.manifest
     else:
         raise SettingError("expected a memory to explain translations with, found none: name a datastore")
-    with_memory: Settings = {"match": True, **settings, "evidence": True}
-    without: Settings = {**settings, "datastore": None, "retrieval": None}
-    without |= {"evidence": False, "steps": False, "match": False}
+    with_memory: CallKeywords = {"match": True, **settings, "evidence": True, "exact_matches": "ignore"}
+    without: CallKeywords = {**settings, "datastore": None, "retrieval": None}
+    without |= {"evidence": False, "steps": False, "match": False, "exact_matches": "ignore"}
     here, there = tee(texts)
     streams = translator.stream(here, **with_memory), translator.stream(there, **without)
     both: Iterator[tuple[Translation, Translation]] = zip(*streams, strict=True)

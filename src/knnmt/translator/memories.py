@@ -35,16 +35,11 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plugins import plugin_combiner, plugin_gate
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
-from knnmt.retrieval.settings import (
-    NOT_GIVEN,
-    NotGiven,
-    RetrievalKeywords,
-    RetrievalSettings,
-    settings_of,
-)
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.step import Combiner, Gate
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.retrieval.trained.networks import network_of
+from knnmt.settings import NOT_GIVEN, NotGiven, settings_of
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
 Store = str | Path | Datastore
@@ -125,7 +120,7 @@ class Request:
         object.__setattr__(self, "glossary", glossary)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "datastore", datastore)
-        object.__setattr__(self, "settings", settings_of(settings, **keywords))
+        object.__setattr__(self, "settings", settings_of(RetrievalSettings, settings, **keywords))
         object.__setattr__(self, "source_lang", source_lang)
         object.__setattr__(self, "target_lang", target_lang)
         object.__setattr__(self, "context", context)

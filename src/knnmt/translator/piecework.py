@@ -10,42 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, check
-from knnmt.protection.placeholder_syntax import checked_patterns
-from knnmt.protection.tags import TAGS, Tags
+from knnmt.config import BatchingConfig, DecodingConfig
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.asking import Asking
 from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.stages import Call, OpenText, TextsGrowing
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextSettings:
-    """The settings of a call for its texts, without memories, as in `Translator.stream`.
-
-    The defaults are the command line's.
-    """
-
-    beam: int = 5
-    n_best: int = 1
-    length_penalty: float | None = None
-    max_tokens: int | None = None
-    split_sentences: bool = True
-    evidence: bool = False
-    match: bool = False
-    exact_matches: ExactMatches = "use"
-    match_threshold: int = 100
-    protect: bool = True
-    tags: Tags = "auto"
-    placeholders: tuple[str, ...] = ()
-
-    def searching(self) -> dict[str, object]:
-        """Those of the search."""
-        return {name: getattr(self, name) for name in ("beam", "n_best", "length_penalty", "max_tokens")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +84,11 @@ class BegunText:
 class Piecework:
     """Translates the texts of calls with the same settings. Threads may share it."""
 
-    def __init__(self, translator: Translator, settings: TextSettings, statistics: Statistics) -> None:
-        check(settings.tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {settings.tags!r}")
-        self._translator, self._settings, self._statistics = translator, settings, statistics
-        matching = MatchConfig(settings.exact_matches, settings.match_threshold)
-        self._asking = Asking(None, translator.settings, matching, "continue", checked_patterns(settings.placeholders))
+    def __init__(self, translator: Translator, settings: TranslationSettings, statistics: Statistics) -> None:
+        self._translator, self._statistics = translator, statistics
+        self._settings = complete = settings.over(translator.settings).resolved()
+        own = complete.placeholders or ()
+        self._asking = Asking(None, complete.retrieval, complete.matching, "continue", own)
         self._call(translator)  # raises errors in the settings at once
 
     def begin(self, requests: Sequence[Request]) -> list[BegunText]:
@@ -130,23 +104,11 @@ class Piecework:
         for by in dict.fromkeys(of_texts):
             mine = [number for number, each in enumerate(of_texts) if each is by]
             call = self._call(by)
-            lane = Lane(by, call.decoding, call.evidence, call)
+            lane = Lane(by, call.decoding, call.records, call)
             for number, text in zip(mine, by.stages.cut([asked[number] for number in mine], call), strict=True):
                 begun[number] = BegunText(text, lane, call)
         return [begun[number] for number in range(len(asked))]
 
     def _call(self, by: Translator) -> Call:
-        told = self._settings
-        return Call(
-            by.decoding(**told.searching()),  # the forced start of a search differs with the languages
-            BatchingConfig(),
-            told.split_sentences,
-            told.evidence,
-            False,
-            told.match,
-            self._statistics,
-            lambda _texts: None,
-            told.protect,
-            told.tags,
-            None,
-        )
+        decoding = by.decoding(**self._settings.decoding)  # the forced start of a search differs with the languages
+        return Call(self._settings, decoding, BatchingConfig(), self._statistics)

@@ -25,7 +25,7 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.errors import ShardWarning
 from knnmt.index.progress import ignore
 from knnmt.protection.layout import Layout, layout_of
-from knnmt.protection.tags import Tags, with_tags
+from knnmt.protection.tags import with_tags
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -36,6 +36,7 @@ from knnmt.translator.guarded_search import GuardedSearch
 from knnmt.translator.guarding import Guarding
 from knnmt.translator.job import Job
 from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 from knnmt.translator.turns import Turns
@@ -48,19 +49,27 @@ TextsGrowing = Callable[[Callable[[], dict[int, str]]], None]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The settings that are the same for all texts of a call."""
+    """What is the same for all texts of a call.
 
+    settings: complete (`TranslationSettings.resolved`)
+    decoding: of the settings, for an engine
+    """
+
+    settings: TranslationSettings
     decoding: DecodingConfig
     batching: BatchingConfig
-    by_sentence: bool
-    evidence: bool
-    steps: bool
-    match: bool
     statistics: Statistics
-    progress: Callable[[int], None]
-    protect: bool
-    tags: Tags
-    glossary: Glossary | None
+    progress: Callable[[int], None] = ignore
+    glossary: Glossary | None = None
+
+    @property
+    def records(self) -> bool:
+        """Whether the search records what evidence is made of."""
+        return bool(self.settings.evidence or self.settings.steps)
+
+    @property
+    def by_sentence(self) -> bool:
+        return bool(self.settings.split_sentences)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +163,7 @@ class Stages:
     def _decoded_at_once(
         self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
     ) -> list[list[Part]]:
-        record = call.evidence or call.steps  # steps are made from all records, at the end
+        record = call.records  # steps are made from all records, at the end
         sources = [job.source for job in jobs]
         batch = _retrieval_of([job.retrieval for job in jobs], sources, call.statistics, record)
         known: dict[int, list[Part]] = {}
@@ -197,8 +206,11 @@ class Stages:
         """The layout of a guarded text; None for others."""
         if not text.is_open or not has_words(text.text):
             return None
-        if text.marked is not None or call.protect:
-            return layout_of(text.marked if text.marked is not None else with_tags(text.text, call.tags), text.syntax)
+        if text.marked is not None or call.settings.protect:
+            return layout_of(
+                text.marked if text.marked is not None else with_tags(text.text, call.settings.tags or "none"),
+                text.syntax,
+            )
         if call.glossary is not None or text.glossary is not None:
             return Layout([(text.text,)], (0,))
         return None
@@ -209,8 +221,8 @@ class Stages:
             return []
         if layout is None:
             return segments_of(text.text, call.by_sentence, held, whole)
-        protect = call.protect or text.marked is not None
-        guarding = Guarding(protect, self._glossary(text, call), self._guard.writes, text.syntax)
+        protect = call.settings.protect or text.marked is not None
+        guarding = Guarding(bool(protect), self._glossary(text, call), self._guard.writes, text.syntax)
         return guarding.segments(layout, call.by_sentence, held, whole)
 
     def _glossary(self, text: AskedText, call: Call) -> Glossary | None:
@@ -237,10 +249,10 @@ class Stages:
             if required is None:
                 found = next(self._search([(sources, ways)], wider))
             else:
-                batch = _retrieval_of(ways, sources, call.statistics, call.evidence or call.steps)
+                batch = _retrieval_of(ways, sources, call.statistics, call.records)
                 hypotheses = search(self.engine, sources, wider.decoding, batch, required=required)
                 found = _bare(hypotheses) if batch is None else self._parts(batch, hypotheses, call)
-            return [[_with_places(each) for each in parts] for parts in found] if call.evidence else found
+            return [[_with_places(each) for each in parts] for parts in found] if call.settings.evidence else found
 
         with timing.stage("guard"):
             chosen = [jobs[number] for number in guarded], [found[number] for number in guarded]
@@ -275,7 +287,7 @@ class Stages:
             certainty = None if text.memory is None else text.memory.certainty
             tokenizer, language = self.engine.tokenizer, self.engine.languages.target
             made = assemble(text.text, segments, parts, tokenizer, call.decoding, language, layout, certainty)
-            match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
+            match = text.memory.matcher.closest(text.text) if text.memory is not None and call.settings.match else None
             alone = text.memory is None or all(best.by_model_alone for best, *_ in parts if made.error is None)
             kind: TranslationKind | None = "model alone" if alone else "with memory"
             kind = kind if segments and made.error is None else None
@@ -285,7 +297,7 @@ class Stages:
         self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: Call
     ) -> Iterator[list[list[Part]]]:
         """Hypotheses of one batch after another, with their evidence on request."""
-        record = call.evidence or call.steps
+        record = call.records
         asked, begun = tee(
             (sources, _retrieval_of(ways, sources, call.statistics, record)) for sources, ways in batches
         )
@@ -304,8 +316,10 @@ class Stages:
                 parts.append([Part(each, coverage=coverage, cautions=told) for each in found])
                 continue
             recorded, tokenizer = batch.evidence, self.engine.tokenizer
-            evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
-            steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
+            evidence = [
+                evidence_of(each, recorded, snapshot, tokenizer) if call.settings.evidence else [] for each in found
+            ]
+            steps = [steps_of(each, recorded, retrieval.config.k) if call.settings.steps else None for each in found]
             told = _left_out(snapshot)
             parts.append([Part(*each, coverage, cautions=told) for each in zip(found, evidence, steps, strict=True)])
         return parts

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
+from typing import Any, NoReturn, Self, Unpack, cast, overload
 
 import torch
 
-from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, OpenStores, check
+from knnmt.config import DecodingConfig, OpenStores, check
 from knnmt.corpus.glossary import Glossary
 from knnmt.engine.loading import load_engine
 from knnmt.engine.model_choice import choose_model
@@ -20,60 +20,47 @@ from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
 from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
 from knnmt.index.progress import ignore
 from knnmt.protection.marked import Marked
-from knnmt.protection.placeholder_syntax import checked_patterns
-from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
-from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
 from knnmt.threads import require_threads
 from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
 from knnmt.translator.directions import Directing, Directions
 from knnmt.translator.memories import AskedLanguages, Bounds, Memories, Request, Store, languages_of, model_of
+from knnmt.translator.settings import Preset, TranslationKeywords, TranslationSettings, translation_settings
 from knnmt.translator.stages import Call, Stages
 from knnmt.translator.translation import Translation
 from knnmt.version import __version__
 
-_ON_A_GPU = BatchingConfig(sentences=128)
 
+class MemoryKeywords(RetrievalKeywords, total=False):
+    """What a call can say about its memory.
 
-class DatastoreSettings(RetrievalKeywords, total=False):
-    """The settings of one call about its memory.
-
-    settings: settings of retrieval as a whole; keywords take precedence
-    retrieval: a complete retrieval, instead of all others
+    datastore: the memory to use, None for the model alone; by default the translator's own
+    settings: settings as a whole, or the name of a preset; keywords take precedence
+    retrieval: instead of a datastore and settings of retrieval, a complete retrieval: an open store, complete settings,
+        and your own gate or combiner. Its store stays in its state until you refresh it
     """
 
     datastore: Store | None
-    settings: RetrievalSettings | None
+    settings: RetrievalSettings | Preset | None
     retrieval: Retrieval | None
 
 
-class Settings(DatastoreSettings, total=False):
-    """The settings of one call; `Translator.stream` says what each does."""
+class CallKeywords(MemoryKeywords, TranslationKeywords, total=False):
+    """What a call can say besides its texts: settings (`TranslationSettings`), and what follows.
 
-    evidence: bool
-    steps: bool
-    match: bool
-    exact_matches: ExactMatches
-    match_threshold: int
-    statistics: Statistics | None
-    on_error: OnError
+    glossary: terms that translations must contain
+    on_error: "raise" or "continue"
+    progress: is called with the number of newly finished texts, which may still wait for earlier ones
+    statistics: count the searches of this call here instead of in the translator's statistics
+    """
 
-    beam: int
-    n_best: int
-    batch_size: int | None
-    batch_tokens: int | None
-    window: int | None
-    split_sentences: bool
-    length_penalty: float | None
-    early_stopping: bool | Literal["never"] | None
-    max_tokens: int | None
-
-    protect: bool
-    tags: Tags
-    placeholders: Collection[str]
     glossary: Glossary | None
+    on_error: OnError
+    progress: Callable[[int], None]
+    statistics: Statistics | None
 
 
 class Translator:
@@ -94,7 +81,8 @@ class Translator:
     datastore: the memory of calls that name no other
     exact: search every key of a store, even if it has an index
     open_stores: how many stores stay open for later calls, those of all its models and languages together
-    settings: settings of retrieval, the default for calls; each may also be given as a keyword
+    settings: settings as a whole (`TranslationSettings`, `RetrievalSettings`), or the name of a preset ("raw"), the
+        default for calls; each may also be given as a keyword
     """
 
     def __init__(
@@ -109,8 +97,8 @@ class Translator:
         datastore: Store | None = None,
         exact: bool = False,
         open_stores: OpenStores | None = None,
-        settings: RetrievalSettings | None = None,
-        **keywords: Unpack[RetrievalKeywords],
+        settings: RetrievalSettings | Preset | None = None,
+        **keywords: Unpack[TranslationKeywords],
     ) -> None:
         # For __reduce__: paths that are valid in any working directory.
         self._asked: dict[str, Any] = {
@@ -123,7 +111,7 @@ class Translator:
             "datastore": Path(datastore).absolute() if isinstance(datastore, str | Path) else datastore,
             "exact": exact,
             "open_stores": open_stores,
-            "settings": settings_of(settings, **keywords),
+            "settings": translation_settings(settings, **keywords),
         }
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
@@ -146,9 +134,9 @@ class Translator:
         self.stages = Stages(self.engine)
         self._datastore = datastore
         self._directions = Directions(self, self.chooses_model)
-        self._settings: RetrievalSettings = self._asked["settings"]
+        self._settings: TranslationSettings = self._asked["settings"]
         if datastore is not None:
-            self.memories.retrieval(datastore, self._settings)  # raises errors in the settings at once
+            self.memories.retrieval(datastore, self._settings.retrieval)  # raises errors in the settings at once
 
     def with_model(self, model: str) -> Translator:
         """A translator with another model and the same settings, without a default datastore."""
@@ -215,14 +203,14 @@ class Translator:
 
     @overload
     def translate(  # type: ignore[overload-overlap]
-        self, texts: str | Request, **settings: Unpack[Settings]
+        self, texts: str | Request, **settings: Unpack[CallKeywords]
     ) -> Translation: ...
 
     @overload
-    def translate(self, texts: Iterable[str | Request], **settings: Unpack[Settings]) -> list[Translation]: ...
+    def translate(self, texts: Iterable[str | Request], **settings: Unpack[CallKeywords]) -> list[Translation]: ...
 
     def translate(
-        self, texts: str | Request | Iterable[str | Request], **settings: Unpack[Settings]
+        self, texts: str | Request | Iterable[str | Request], **settings: Unpack[CallKeywords]
     ) -> Translation | list[Translation]:
         """Translate one text, or several in order. The settings are those of `stream`.
 
@@ -241,7 +229,7 @@ class Translator:
         texts: Iterable[Marked],
         contexts: Iterable[str] | None = None,
         text_kinds: Iterable[Sequence[str]] | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[CallKeywords],
     ) -> list[Translation]:
         """Translate texts with inline codes. `Translation.marked` has each code of its text exactly once, well nested.
 
@@ -262,31 +250,7 @@ class Translator:
         return list(self.stream(requests, **settings))
 
     def stream(
-        self,
-        texts: Iterable[str | Marked | Request],
-        *,
-        beam: int = 5,
-        n_best: int = 1,
-        batch_size: int | None = None,
-        batch_tokens: int | None = None,
-        window: int | None = None,
-        split_sentences: bool = False,
-        length_penalty: float | None = None,
-        early_stopping: bool | Literal["never"] | None = None,
-        max_tokens: int | None = None,
-        evidence: bool = False,
-        steps: bool = False,
-        match: bool = False,
-        exact_matches: ExactMatches = "ignore",
-        match_threshold: int = 100,
-        on_error: OnError = "raise",
-        protect: bool = False,
-        tags: Tags = "auto",
-        placeholders: Collection[str] = (),
-        glossary: Glossary | None = None,
-        progress: Callable[[int], None] = ignore,
-        statistics: Statistics | None = None,
-        **of_memory: Unpack[DatastoreSettings],
+        self, texts: Iterable[str | Marked | Request], **settings: Unpack[CallKeywords]
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: at most `window` texts are in memory.
 
@@ -297,60 +261,29 @@ class Translator:
         ends the stream with an error after the translations before it, or also gets a `Translation.error`: `on_error`
         decides.
 
-        beam: hypotheses kept at each step; 5 by default, whatever the checkpoint says; 1 is greedy search
-        n_best: number of translations for each text
-        batch_size, batch_tokens: at most this many sentences and source tokens (including padding) are decoded
-            together; by default 32 sentences, 128 on a GPU
-        window: number of texts to read ahead and sort by length
-        split_sentences: translate a text of several sentences one by one, unless the memory holds them as one segment
-        length_penalty, early_stopping, max_tokens: by default the checkpoint's
-        evidence: return evidence for every token
-        steps: return the neighbours of every token as tensors, `Translation.steps`
-        match: return the memory's closest source segment
-        exact_matches: "use" takes the memory's own target if it holds the text in the same context, "prefer" only if
-            the match is free of doubt, "ignore" decodes every text (`MatchConfig`)
-        match_threshold: take fuzzy matches with at least this score, in percent, if only numbers and placeholders
-            differ, and insert those of the text; 100 for none
-        on_error: "raise" or "continue"
-        protect: keep placeholders, numbers, tags, accelerators and white space of a text, each exactly once; those of a
-            `Marked` text are always kept
-        tags: what counts as a tag if `protect` is on: "xml" everything that looks like one, "html" and "auto" known
-            tags, "none" nothing
-        placeholders: patterns of your own placeholders, which `protect` also keeps: literal text in which * stands for
-            1 to 100 characters other than white space, such as "~~*~~"
-        glossary: terms that translations must contain
-        progress: is called with the number of newly finished texts, which may still wait for earlier ones
-        statistics: count the searches of this call here instead of in the translator's statistics
-        datastore: the memory to use, None for the model alone; by default the translator's own
-        settings: settings of retrieval, as a whole or as keywords (`RetrievalSettings`); by default the translator's
-            own
-        retrieval: instead of both, a complete retrieval: an open store, complete settings, and your own gate or
-            combiner. Its store stays in its state until you refresh it
+        The keywords are the fields of `TranslationSettings` and those of `CallKeywords`. Their defaults are those of
+        `knnmt translate`; `settings="raw"` decodes every text as it is.
         """
-        searching: dict[str, object] = {
-            "beam": beam,
-            "n_best": n_best,
-            "length_penalty": length_penalty,
-            "early_stopping": early_stopping,
-            "max_tokens": max_tokens,
-        }
-        config = self.decoding(**searching)
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
+        given = self._given(settings)
+        on_error, counted = settings.get("on_error", "raise"), settings.get("statistics")
         check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
-        batching = _batching(self.engine.device, batch_size, batch_tokens, window)
-        counted = self.statistics if statistics is None else statistics
-        check(tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {tags!r}")
-        own = checked_patterns(placeholders)
-        guards = protect, tags, glossary
-        call = Call(config, batching, split_sentences, evidence, steps, match, counted, progress, *guards)
-        matching = MatchConfig(exact_matches, match_threshold)
-        memory, settings = self._memory_settings(of_memory)
-        if isinstance(memory, Retrieval):
-            ready = TextMemory(memory, SourceMatcher(memory.store.datastore))
-            return self._stream(iter(texts), Asking(ready, settings, matching, on_error, own), call, searching)
-        if memory is not None:
-            self.for_store(memory).memories.retrieval(memory, settings)  # raises errors in the settings at once
-        return self._stream(iter(texts), Asking(memory, settings, matching, on_error, own), call, searching)
+        call = Call(
+            settings=given.settings,
+            decoding=self.decoding(**given.settings.decoding),
+            batching=given.settings.batching(self.engine.device.type != "cpu"),
+            statistics=self.statistics if counted is None else counted,
+            progress=settings.get("progress", ignore),
+            glossary=settings.get("glossary"),
+        )
+        memory: TextMemory | Store | None = given.datastore
+        if given.retrieval is not None:
+            memory = TextMemory(given.retrieval, SourceMatcher(given.retrieval.store.datastore))
+        elif given.datastore is not None:  # raises errors in the settings at once
+            self.for_store(given.datastore).memories.retrieval(given.datastore, given.settings.retrieval)
+        own = given.settings.placeholders or ()
+        asking = Asking(memory, given.settings.retrieval, given.settings.matching, on_error, own)
+        return self._stream(iter(texts), asking, call)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: those that are given and not None, and otherwise the checkpoint's."""
@@ -373,43 +306,46 @@ class Translator:
         return self._datastore
 
     @property
-    def settings(self) -> RetrievalSettings:
-        """The default settings of retrieval for calls."""
+    def settings(self) -> TranslationSettings:
+        """The settings that are the default for calls."""
         return self._settings
 
-    def signature(self, config: DecodingConfig, **of_memory: Unpack[DatastoreSettings]) -> str:
-        """The signature of a call with these settings, for published scores. Defaults are those of `stream`."""
-        told = self.engine.languages
-        languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
+    def signature(self, **settings: Unpack[CallKeywords]) -> str:
+        """The signature of a call with these settings, for published scores."""
+        given = self._given(settings)
+        configured = self.engine.languages
+        languages = f"|langs:{configured.source}-{configured.target}" if configured.codes else ""
         weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
         # A checkpoint may be anywhere: its directory is not part of its identity.
         name = Path(self.engine.name).name if Path(self.engine.name).is_absolute() else self.engine.name
-        parts = [f"model:{name}{languages}|{weights}|{config.signature()}"]
-        if (found := self.retrieval(**of_memory)) is not None:
-            parts.append(found.signature())
+        retrieval = self._retrieval(given)
+        parts = [f"model:{name}{languages}", weights, self.decoding(**given.settings.decoding).signature()]
+        parts += [given.settings.signature(retrieval is not None)]
+        parts += [] if retrieval is None else [retrieval.signature()]
         return "|".join([*parts, f"v:{__version__}"])
 
-    def retrieval(self, **of_memory: Unpack[DatastoreSettings]) -> Retrieval | None:
+    def retrieval(self, **of_memory: Unpack[MemoryKeywords]) -> Retrieval | None:
         """The retrieval of a call with these settings, None for the model alone. Defaults are those of `stream`."""
-        memory, settings = self._memory_settings(of_memory)
-        if memory is None or isinstance(memory, Retrieval):
-            return memory
-        return self.for_store(memory).memories.retrieval(memory, settings)
+        return self._retrieval(self._given(of_memory))
 
-    def _memory_settings(self, given: DatastoreSettings) -> tuple[Retrieval | Store | None, RetrievalSettings]:
-        """The memory of a call and its retrieval; the translator's own if the call gives none."""
-        keywords: dict[str, Any] = {**given}
-        ready = keywords.pop("retrieval", None)
-        check(ready is None or isinstance(ready, Retrieval), f"retrieval must be a Retrieval, got {ready!r}")
-        told = ", ".join(keywords)
-        check(ready is None or not told, f"a retrieval includes a store and all settings: leave {told} out")
-        datastore = keywords.pop("datastore", self._datastore)
-        settings = settings_of(keywords.pop("settings", None), **keywords).over(self._settings)
-        return datastore if ready is None else ready, settings
+    def _retrieval(self, given: _Given) -> Retrieval | None:
+        if given.retrieval is not None or given.datastore is None:
+            return given.retrieval
+        return self.for_store(given.datastore).memories.retrieval(given.datastore, given.settings.retrieval)
 
-    def _stream(
-        self, texts: Iterator[str | Marked | Request], asking: Asking, call: Call, searching: Mapping[str, object]
-    ) -> Iterator[Translation]:
+    def _given(self, keywords: CallKeywords | MemoryKeywords) -> _Given:
+        """The memory and the complete settings of a call; the translator's own where the call gives none."""
+        others = {name: value for name, value in keywords.items() if name not in _BESIDES_SETTINGS}
+        asked = translation_settings(keywords.get("settings"), **others)
+        ready = keywords.get("retrieval")
+        if ready is not None:
+            check(isinstance(ready, Retrieval), f"retrieval must be a Retrieval, got {ready!r}")
+            needless = ", ".join([*["datastore"] * ("datastore" in keywords), *asked.retrieval.given()])
+            check(not needless, f"a retrieval includes a store and all settings: leave {needless} out")
+        settings = asked.over(self._settings).resolved()
+        return _Given(settings, None if ready is not None else keywords.get("datastore", self._datastore), ready)
+
+    def _stream(self, texts: Iterator[str | Marked | Request], asking: Asking, call: Call) -> Iterator[Translation]:
         failure: Exception | None = None
         directing = Directing(self._directions, asking.memory)
         memories_between = lambda asked: self.between(asked).memories  # noqa: E731
@@ -417,28 +353,35 @@ class Translator:
             window, failure = asking.window(texts, call.batching.window, memories_between, directing)
             if not window and failure is None:
                 return
-            for translation in self._translate_in_order(window, call, searching):
+            for translation in self._translate_in_order(window, call):
                 yield translation
                 if translation.error is not None:  # afterwards, because `translate` raises it for a single text
                     warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
-    def _translate_in_order(
-        self, texts: Sequence[AskedText], call: Call, searching: Mapping[str, object]
-    ) -> Iterator[Translation]:
-        """Translations of some texts; those of the same languages are decoded together.
-
-        searching: the call's settings
-        """
+    def _translate_in_order(self, texts: Sequence[AskedText], call: Call) -> Iterator[Translation]:
+        """Translations of some texts; those of the same languages are decoded together."""
         translators = [self.between(each.languages) for each in texts]
         made: dict[Translator, Iterator[Translation]] = {}
         for each in set(translators):
             mine = [text for text, translator in zip(texts, translators, strict=True) if translator is each]
             # The forced start of a search differs with the languages.
-            decoding = call.decoding if each is self else each.decoding(**searching)
+            decoding = call.decoding if each is self else each.decoding(**call.settings.decoding)
             made[each] = each.stages.translated(mine, replace(call, decoding=decoding))
         for translator in translators:
             yield next(made[translator])
+
+
+_BESIDES_SETTINGS = {"datastore", "settings", "retrieval", "glossary", "on_error", "progress", "statistics"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The settings of a call, complete, and its memory: a store, a retrieval, or None for the model alone."""
+
+    settings: TranslationSettings
+    datastore: Store | None
+    retrieval: Retrieval | None
 
 
 class _Closed:
@@ -465,11 +408,3 @@ def _wherever(model: str | Path | None) -> str | Path | None:
     if model is None or model in shipped_models() or not (path := Path(model).expanduser()).is_dir():
         return model
     return str(path.absolute()) if isinstance(model, str) else path.absolute()
-
-
-def _batching(
-    device: torch.device, batch_size: int | None, batch_tokens: int | None, window: int | None
-) -> BatchingConfig:
-    default = BatchingConfig() if device.type == "cpu" else _ON_A_GPU
-    sentences = default.sentences if batch_size is None and batch_tokens is None else batch_size
-    return BatchingConfig(sentences, batch_tokens, default.window if window is None else window)

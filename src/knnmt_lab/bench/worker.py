@@ -87,18 +87,18 @@ def load_translator(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowSearchWarning)  # the report says it
-        translator = Translator(datastore=datastore, **options, **settings)
+        translator = Translator(datastore=datastore, **options, **{"settings": "raw", "beam": beam, **settings})
 
     def translate(texts: list[str], batch_size: int) -> tuple[list[str], int, Searches]:
         counted = Statistics()
-        found = translator.translate(texts, batch_size=batch_size, beam=beam, statistics=counted)
+        found = translator.translate(texts, batch_size=batch_size, statistics=counted)
         tokens = sum(len(each.tokens) for each in found)
         searches = (counted.rows, counted.searches, counted.first_rows, counted.first_searches)
         return [each.text for each in found], tokens, searches
 
     about = {
         "machine": machine(translator),
-        "signature": translator.signature(translator.decoding(beam=beam)),
+        "signature": translator.signature(),
         "hint": None if datastore is None else translator.memories.open(datastore).opened.index.hint,
     }
     return translate, about

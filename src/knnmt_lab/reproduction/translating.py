@@ -67,18 +67,17 @@ class ReadyRow:
         longest = min(_MAX_TOKENS, translator.engine.max_positions - 1)
         # Passed as objects: no name leads to random gates.
         how: dict[str, Any] = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
+        how |= {"settings": "raw", "max_tokens": longest}
         statistics = Statistics(borrowed_distances=Counter() if borrowed else None)
         with warnings.catch_warnings(), stage_times() as timings:
             warnings.simplefilter("ignore", KnnmtWarning)  # translations that were cut off are counted
             started = time.perf_counter()
             found = []
-            for each in translator.stream(
-                sources, batch_size=batch_size, max_tokens=longest, statistics=statistics, **how
-            ):
+            for each in translator.stream(sources, batch_size=batch_size, statistics=statistics, **how):
                 found.append(each)
                 progress(len(found), len(sources))
             seconds = time.perf_counter() - started
-        signature = translator.signature(translator.decoding(max_tokens=longest), **how)
+        signature = translator.signature(**how)
         counted = {name: value for name, value in asdict(statistics).items() if isinstance(value, int)}
         return found, {
             "seconds": seconds,

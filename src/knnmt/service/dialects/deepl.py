@@ -35,7 +35,7 @@ from knnmt.service.domains import Domain
 from knnmt.service.glossaries import terms_of
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.translator.piecework import TextSettings
+from knnmt.translator.settings import TranslationSettings
 
 TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500})
 UNLIMITED = 1_000_000_000_000  # characters, as in DeepL's plans without a limit
@@ -111,7 +111,7 @@ async def translate(request: Request, service: TheService, caller: TheDeepLCalle
     way = required_way(service, domain, asked)
     work = TextWork(
         direction=way,
-        settings=TextSettings(split_sentences=split != "0", match_threshold=match_threshold(asked)),
+        settings=TranslationSettings(split_sentences=split != "0", match_threshold=match_threshold(asked)),
         glossary=await glossary_of(service, caller, asked, way),
         markup=asked.tag_handling is not None,
         ignored=(*asked.ignore_tags, *(NEVER_TRANSLATED if asked.tag_handling == "html" else ())),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from knnmt.service.access import Caller
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import SegmentAsked
+from knnmt.service.request_shapes import SegmentBody
 from knnmt.service.routes.domains import segment_pairs
 from knnmt.service.service import Service
 
@@ -17,5 +17,5 @@ async def learn(service: Service, caller: Caller, domain: Domain, pairs: Sequenc
     caller.require("write", domain.name)
     if not all(source and target for source, target in pairs):
         raise Problem(422, "invalid_request", "expected a source and its translation, found an empty text")
-    asked = [SegmentAsked(source=source, target=target) for source, target in pairs]
+    asked = [SegmentBody(source=source, target=target) for source, target in pairs]
     await service.correct(domain, caller.name, segment_pairs(service, caller, asked))

@@ -39,7 +39,7 @@ from knnmt.service.documents import DocumentWork
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.translator.piecework import TextSettings
+from knnmt.translator.settings import TranslationSettings
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500}, error="message")
 router = APIRouter(tags=["LibreTranslate"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
@@ -184,7 +184,7 @@ async def _translate(request: Request, service: Service) -> Response:
     n_best = asked.alternatives + 1
     work = TextWork(
         direction=way,
-        settings=TextSettings(beam=max(_BEAM, n_best), n_best=n_best),
+        settings=TranslationSettings(beam=max(_BEAM, n_best), n_best=n_best),
         markup=is_page,
         ignored=NEVER_TRANSLATED if is_page else (),
         one_line=is_page,

@@ -34,14 +34,14 @@ from knnmt.service.dialects.texts import TextWork, order, translated
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.translator.piecework import TextSettings
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.word_alignment import aligned_words
 
 _TELLING = told_as({422: 400}, Message="message")
 router = APIRouter(tags=["OPUS-CAT"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
 _SENTENCE_PIECE = 1  # OPUS-CAT's numbers for methods of word segmentation
 _WORD = "\u2581"  # the mark before a word there
-_OF_ONE_SENTENCE = TextSettings(split_sentences=False)
+_OF_ONE_SENTENCE = TranslationSettings(split_sentences=False)
 # Plug-ins spell the path in two ways; OPUS-CAT itself accepts any case.
 _PATHS = ("/MTRestService", "/MtRestService")
 
@@ -105,7 +105,7 @@ async def _one(request: Request, service: Service) -> tuple[str, str, Direction,
     """A text, its translation, their languages, and who asks."""
     asked = await read(request, TranslateAsked)
     caller, domain, way = _asked(request, service, asked)
-    settings = _OF_ONE_SENTENCE if asked.inputIsSingleSentence else TextSettings(split_sentences=True)
+    settings = _OF_ONE_SENTENCE if asked.inputIsSingleSentence else TranslationSettings(split_sentences=True)
     work = TextWork(direction=way, settings=settings)
     [made] = await translated(request, service, caller, domain, [asked.input], work)
     return asked.input, made.text, way, caller

@@ -20,7 +20,7 @@ from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.memories import Request as TextRequest
-from knnmt.translator.piecework import TextSettings
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 
 _LINE_IN_TEXT = re.compile(r"(?<=\S)[ \t]*\r?\n[ \t]*(?=\S)")
@@ -37,7 +37,7 @@ class TextWork:
     """
 
     direction: Direction
-    settings: TextSettings = field(default_factory=TextSettings)
+    settings: TranslationSettings = field(default_factory=TranslationSettings)
     glossary: Glossary | None = None
     markup: bool = False
     ignored: Collection[str] = ()

@@ -17,7 +17,7 @@ from knnmt.service.asking import TheCaller, TheService, domain_asked, glossary_o
 from knnmt.service.documents import DocumentWork, SentDocument
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.translator.piecework import TextSettings
+from knnmt.translator.settings import TranslationSettings
 
 router = APIRouter(tags=["documents"])
 _IN_MEMORY = 1 << 20  # bytes of a document in memory before it goes to disk
@@ -86,7 +86,7 @@ async def send(
         client=caller.client,
         languages=languages,
         told=told,
-        settings=TextSettings(placeholders=checked_patterns(placeholder or ())),
+        settings=TranslationSettings(placeholders=checked_patterns(placeholder or ())),
         glossary=await glossary_of(service, caller, _terms(term or []), glossary_id, languages),
         with_remarks=review,
         ignore_stated=ignore_stated_languages,

@@ -22,7 +22,7 @@ from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnsw
 from knnmt.service.asking import CallerFirst, TheCaller, TheService, needs
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import DomainAsked, SegmentAsked, SegmentsAsked
+from knnmt.service.request_shapes import DomainBody, SegmentBody, SegmentsBody
 from knnmt.service.service import Service, awaited
 from knnmt.service.writing import Written
 
@@ -58,7 +58,7 @@ async def domain(domain: str, service: TheService, caller: TheCaller) -> Respons
 
 @router.post("/v1/domains", response_model=DomainAnswer, response_model_exclude_none=True, status_code=201)
 @needs("admin")
-async def make(asked: DomainAsked, service: TheService, caller: TheCaller) -> Response:
+async def make(asked: DomainBody, service: TheService, caller: TheCaller) -> Response:
     """Make a domain from some pairs. For a whole memory, send it as a file."""
     caller.require("admin", asked.name)
     place = service.domains.place_of_new(asked.name)
@@ -68,7 +68,7 @@ async def make(asked: DomainAsked, service: TheService, caller: TheCaller) -> Re
     return JSONResponse(made, status_code=201)
 
 
-def _made(service: Service, asked: DomainAsked, place: Path, pairs: Sequence[SegmentPair]) -> dict[str, object]:
+def _made(service: Service, asked: DomainBody, place: Path, pairs: Sequence[SegmentPair]) -> dict[str, object]:
     by = service.translator
     if by.chooses_model:
         choice, _ = model_for(pairs, asked.source_language, asked.target_language)
@@ -110,7 +110,7 @@ async def held(
 
 @router.post("/v1/domains/{domain}/segments", response_model=StoredAnswer, status_code=201, tags=["segments"])
 @needs("write")
-async def add(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
+async def add(domain: str, asked: SegmentsBody, service: TheService, caller: TheCaller) -> Response:
     """Add pairs to a domain. When this is answered, they are stored, and the next request uses them."""
     store = service.domains.of(domain).required_store()
     pairs = segment_pairs(service, caller, asked.segments)
@@ -120,7 +120,7 @@ async def add(domain: str, asked: SegmentsAsked, service: TheService, caller: Th
 
 @router.put("/v1/domains/{domain}/segments", response_model=StoredAnswer, tags=["segments"])
 @needs("write")
-async def replace(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
+async def replace(domain: str, asked: SegmentsBody, service: TheService, caller: TheCaller) -> Response:
     """Correct a domain: pairs replace what it holds for their sources; pairs with new sources are added."""
     known = service.domains.of(domain)
     known.required_store()
@@ -161,7 +161,7 @@ async def remove(
     )
 
 
-def segment_pairs(service: Service, caller: Caller, segments: Sequence[SegmentAsked]) -> list[SegmentPair]:
+def segment_pairs(service: Service, caller: Caller, segments: Sequence[SegmentBody]) -> list[SegmentPair]:
     """The pairs of a request as stores take them, within the limits."""
     limits = service.config.limits
     if len(segments) > limits.texts:

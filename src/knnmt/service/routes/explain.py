@@ -21,17 +21,18 @@ from knnmt.service.asking import (
     text_requests,
     while_connected,
 )
-from knnmt.service.request_shapes import ExplainAsked, MatchAsked
+from knnmt.service.request_shapes import ExplainBody, MatchBody
 from knnmt.service.service import Service
 from knnmt.translator.explanation import Explanation, passages_of, words_of
 from knnmt.translator.memories import Request as TextRequest
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 
 router = APIRouter(tags=["translating"], route_class=CallerFirst)
 
 
 @router.post("/v1/explain", response_model=ExplainAnswer, response_model_exclude_none=True)
-async def explain(asked: ExplainAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
+async def explain(asked: ExplainBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts with and without the memory, and show where each word came from."""
     languages = asked.source_language, asked.target_language
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
@@ -45,8 +46,10 @@ async def explain(asked: ExplainAsked, request: Request, service: TheService, ca
 
     async def both() -> tuple[list[Translation], list[Translation]]:
         client, seconds = caller.client, asked.timeout_seconds
-        with_memory = service.translate(requests, asked.settings(with_memory=True), client, seconds)
-        without = service.translate(alone, asked.settings(with_memory=False), client, seconds)
+        settings = TranslationSettings(exact_matches="ignore").over(asked.settings())
+        evident = TranslationSettings(evidence=True, match=True).over(settings)
+        with_memory = service.translate(requests, evident, client, seconds)
+        without = service.translate(alone, settings, client, seconds)
         return await asyncio.gather(with_memory, without)
 
     made, bare = await while_connected(request, both())
@@ -89,7 +92,7 @@ def _shown(service: Service, made: Translation, alone: Translation) -> dict[str,
 
 
 @router.post("/v1/match", response_model=MatchesAnswer)
-async def match(asked: MatchAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
+async def match(asked: MatchBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """The segments of the memory whose sources are most similar to the texts, scored as translators' tools do."""
     domain = domain_asked(request, service, caller, asked.domain)
     domain.required_store()

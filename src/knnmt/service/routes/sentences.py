@@ -12,13 +12,13 @@ from knnmt.corpus.sentences import split_lines, split_sentences
 from knnmt.service.answer_shapes import SentencesAnswer
 from knnmt.service.asking import CallerFirst, TheCaller, TheService
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import SentencesAsked
+from knnmt.service.request_shapes import SentencesBody
 
 router = APIRouter(tags=["translating"], route_class=CallerFirst)
 
 
 @router.post("/v1/sentences", response_model=SentencesAnswer)
-async def sentences(asked: SentencesAsked, service: TheService, caller: TheCaller) -> Response:
+async def sentences(asked: SentencesBody, service: TheService, caller: TheCaller) -> Response:
     """Cut a text into sentences, each with the white space that follows it. Joined, they are the text again."""
     caller.require("translate")
     most = service.config.limits.characters

@@ -27,7 +27,7 @@ from knnmt.service.asking import (
     while_connected,
 )
 from knnmt.service.problems import Problem, problem_of
-from knnmt.service.request_shapes import TranslateAsked
+from knnmt.service.request_shapes import TranslateBody
 from knnmt.service.service import Service
 from knnmt.translator.as_json import as_json
 from knnmt.translator.explanation import words_of
@@ -44,25 +44,26 @@ _NDJSON = "application/x-ndjson"
     response_model_exclude_none=True,
     responses={200: {"content": {_NDJSON: {"schema": {"type": "string"}}}}},
 )
-async def translate(asked: TranslateAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
+async def translate(asked: TranslateBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts. With `stream`, the answer has a line for each text as soon as it is done, with its `index`.
 
     With `so_far` as well, earlier lines have the translation so far. It may still change.
     """
     languages = asked.source_language, asked.target_language
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
-    if asked.evidence:
-        require_little_evidence(asked, asked.n_best, service.config.limits)
+    settings = asked.settings()
+    if settings.evidence:
+        require_little_evidence(asked, settings.n_best or 1, service.config.limits)
     requests = await directed(service, await text_requests(asked, domain, service, caller))
     if asked.stream:
         service.batcher.require_open()  # while the answer can still have another status
         return StreamingResponse(_lines(service, caller, requests, asked), media_type=_NDJSON)
-    work = service.translate(requests, asked.settings(), caller.client, asked.timeout_seconds)
+    work = service.translate(requests, settings, caller.client, asked.timeout_seconds)
     made = await while_connected(request, work)
     translations = await service.text_threads.each(
         caller.client,
         list(zip(requests, made, strict=True)),
-        lambda both: _shown(service, *both, asked.evidence),
+        lambda both: _shown(service, *both, bool(settings.evidence)),
         lambda both: len(both[1].source) + len(both[1].text),
     )
     return JSONResponse({"domain": domain.name, "translations": translations})
@@ -100,17 +101,18 @@ def _words(translation: Translation) -> list[dict[str, Any]]:
 
 
 async def _lines(
-    service: Service, caller: Caller, requests: Sequence[TextRequest], asked: TranslateAsked
+    service: Service, caller: Caller, requests: Sequence[TextRequest], asked: TranslateBody
 ) -> AsyncIterator[str]:
     """A line for each text, and a last one with the error, if there was one."""
     news = _News()
     left = len(requests)
     watches = [partial(news.grown, number) for number in range(left)] if asked.so_far else None
     futures: Sequence[Future[Translation]] = ()
+    settings = asked.settings()
     seconds = min(asked.timeout_seconds or float("inf"), service.config.limits.wait_seconds)
     try:
         async with asyncio.timeout(seconds), service.texts.hold(caller.client, left):
-            futures = service.batcher.submit(requests, asked.settings(), watches, caller.client)
+            futures = service.batcher.submit(requests, settings, watches, caller.client)
             for number, future in enumerate(futures):
                 future.add_done_callback(partial(news.done, number))
             while left:
@@ -121,7 +123,7 @@ async def _lines(
                 left -= 1
                 made = come.result()
                 service.metrics.translated([made])
-                line = partial(_shown, service, requests[number], made, asked.evidence)
+                line = partial(_shown, service, requests[number], made, bool(settings.evidence))
                 told = await service.text_threads.run(caller.client, len(made.text), line)
                 yield _line({"index": number, **told})
     except TimeoutError:
