@@ -130,7 +130,7 @@ def correct_in(entries: int, corrections: int, engine: Engine[Any]) -> None:
     correcting, translating = Times(), Times()
     with tempfile.TemporaryDirectory() as place:
         path = made_up_store(Path(place).resolve() / "s", entries, engine).path
-        translator = Translator(datastore=path)
+        translator = Translator(datastore=path, settings="raw")
         writers = Writers(translator)
         translator.translate(pair(0).source)  # so that the set-up at the first text is done
         for number in range(corrections + 1):

@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--repaired", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore", KnnmtWarning)
-    translator = Translator(given.model, device="cpu")
+    translator = Translator(given.model, device="cpu", settings="raw")
     given.directory.mkdir(parents=True, exist_ok=True)
     for domain in given.domains:
         place = given.directory / f"{domain}-{given.model}.store"

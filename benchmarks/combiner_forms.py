@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    translator = Translator(device=given.device, threads=given.threads, dtype="float32")
+    translator = Translator(device=given.device, threads=given.threads, dtype="float32", settings="raw")
     others = [each for each in DOMAINS if each != given.domain]
     with tempfile.TemporaryDirectory() as scratch:
         store = Datastore.build(Path(scratch) / "store", memory_of(given.domain, given.pairs), translator.engine)

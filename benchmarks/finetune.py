@@ -133,7 +133,7 @@ def of_domain(domain: str, other: str, given: argparse.Namespace) -> Iterator[Me
     texts = own_text, other_text
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
-        base = Translator(device=given.device, threads=given.threads)
+        base = Translator(device=given.device, threads=given.threads, settings="raw")
         if "alone" in given.systems:
             yield measured(base, (domain, "the model alone", other), None, texts, 0.0, 0)
         if "knn" in given.systems:
@@ -155,7 +155,7 @@ def of_domain(domain: str, other: str, given: argparse.Namespace) -> Iterator[Me
             went = fine_tuned(model, tokens, judged_tokens, RATES[kind], *limits)
             model.save(directory / kind)
             seconds = time.perf_counter() - began
-            learnt = Translator(directory / kind, device=given.device, threads=given.threads)
+            learnt = Translator(directory / kind, device=given.device, threads=given.threads, settings="raw")
             size = model.client_bytes()
             yield measured(learnt, (domain, label, other), None, texts, seconds, size, went, given.seed)
             if kind == "whole" and "both" in given.systems:

@@ -42,7 +42,7 @@ def build(place: Path, domain: str, pairs: int, translator: Translator, for_fast
 
 
 def translate_all(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    translator = Translator(device=arguments.device, dtype="float32", exact=True)
+    translator = Translator(device=arguments.device, dtype="float32", exact=True, settings="raw")
     own = {domain: [pair.source for pair in read_domain(domain, "dev")[: arguments.own_lines]] for domain in DOMAINS}
     found: dict[str, list[str]] = {}
 

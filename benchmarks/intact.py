@@ -254,7 +254,7 @@ def main() -> None:
     options.add_argument("--only", choices=["strings", "terms", "tags", "speed"])
     asked = options.parse_args()
     warnings.simplefilter("ignore")
-    translator = Translator(device="cpu", threads=asked.threads)
+    translator = Translator(device="cpu", threads=asked.threads, settings="raw")
     all_pairs: dict[str, list[SegmentPair]] = {}
     for name, package in PACKAGES.items():
         files = catalogs(asked.places, package)

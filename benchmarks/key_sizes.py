@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--place", type=Path, default=Path(".bench/keys"))
     arguments = parser.parse_args()
     arguments.place.mkdir(parents=True, exist_ok=True)
-    translator = Translator(device="cpu", dtype="float32")
+    translator = Translator(device="cpu", dtype="float32", settings="raw")
     name = f"{arguments.domain}-{arguments.pairs}"
     store = base_store(arguments.place / name, arguments.domain, arguments.pairs, translator)
     stores = {"float16": (store, 2 * store.manifest.dim)}

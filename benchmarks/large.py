@@ -107,7 +107,7 @@ def model_alone(_store: Path, model: str, told: Told) -> None:
     """The model without a store."""
     from knnmt.translator.translator import Translator
 
-    translator = Translator(model=model, device="cpu", dtype="float32")
+    translator = Translator(model=model, device="cpu", dtype="float32", settings="raw")
     lines = [pair.source for pair in text("dev", 64)]
     with timed(told, "translate 64"):
         translator.translate(lines, beam=1, max_tokens=40, batch_size=16)
@@ -119,7 +119,7 @@ def translate(store: Path, model: str, told: Told) -> None:
 
     with timed(told, "open"):
         opened = Datastore.open(store)
-    translator = Translator(model=model, device="cpu", dtype="float32")
+    translator = Translator(model=model, device="cpu", dtype="float32", settings="raw")
     with timed(told, "ready to search"):
         ready = OpenStore(opened)
     told["anonymous then"] = memory_mib("RssAnon")

@@ -35,7 +35,7 @@ def planned(memory: Sequence[SegmentPair], choosing: Sequence[SegmentPair]) -> P
 
 
 def measure(directory: Path, domain: str, model: str, counts: Sequence[int]) -> None:
-    translator = Translator(model)
+    translator = Translator(model, settings="raw")
     memory, dev = (directed(read_domain(domain, part), model) for part in ("train", "dev"))
     choosing, _ = halves(dev)
     stores = []

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="keep the combiner of the first seed with its store")
     given = parser.parse_args()
     places = dict(each.split("=", 1) for each in given.stores)
-    translator = Translator(threads=1)
+    translator = Translator(threads=1, settings="raw")
     stores = {name: Datastore.open(Path(place), translator.engine) for name, place in places.items()}
     texts = {
         name: read_development(store, domain_file(name, "dev"), given.pairs, tell=lambda _: None)

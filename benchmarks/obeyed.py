@@ -108,8 +108,8 @@ def main() -> None:
     parser.add_argument("--model", default="de-en")
     parser.add_argument("--dtype", default="float32")
     arguments = parser.parse_args()
-    translator = Translator(arguments.model, device="cpu", dtype=arguments.dtype, exact=True)
-    builder = Translator(arguments.model, device="cpu", dtype="float32")  # int8 cannot build
+    translator = Translator(arguments.model, device="cpu", dtype=arguments.dtype, exact=True, settings="raw")
+    builder = Translator(arguments.model, device="cpu", dtype="float32", settings="raw")  # int8 cannot build
     small_stores(translator, builder, directed(read([OWN]), arguments.model))
     if arguments.memory:
         pairs = directed(read(arguments.memory), arguments.model)

@@ -118,7 +118,7 @@ def stores(arguments: argparse.Namespace, place: Path, translator: Translator) -
 def measure_decoding(arguments: argparse.Namespace, place: Path) -> None:
     domain = arguments.stores[0].name.partition("-")[0] if arguments.stores else DOMAIN
     lines = [pair.source for pair in spread(read_domain(domain, "dev"), arguments.sentences)]
-    translator = Translator(device="cpu", dtype="float32", threads=arguments.threads)
+    translator = Translator(device="cpu", dtype="float32", threads=arguments.threads, settings="raw")
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     systems: dict[str, dict[str, Any]] = {"base": {}}
     for name, store in stores(arguments, place, translator):
@@ -156,7 +156,9 @@ def remembered(asked: dict[str, Any]) -> int:
 def remember(arguments: argparse.Namespace) -> None:
     lines = [pair.source for pair in spread(read_domain(DOMAIN, "dev"), 1000)]
     asked: dict[str, Any] = {"datastore": arguments.store, "segments": arguments.segments[0]} if arguments.store else {}
-    Translator(device="cpu", dtype="float32").translate(lines, batch_size=16, beam=1, max_tokens=100, **asked)
+    Translator(device="cpu", dtype="float32", settings="raw").translate(
+        lines, batch_size=16, beam=1, max_tokens=100, **asked
+    )
     print(anonymous_mib())
 
 

@@ -47,7 +47,7 @@ TUNING = 500  # pairs
 
 
 def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
-    translator = Translator(device=arguments.device, dtype="float32", exact=True)
+    translator = Translator(device=arguments.device, dtype="float32", exact=True, settings="raw")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for domain in arguments.domains:
@@ -86,7 +86,7 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def show_coverage(arguments: argparse.Namespace) -> None:
-    translator = Translator(device=arguments.device, dtype="float32", exact=True)
+    translator = Translator(device=arguments.device, dtype="float32", exact=True, settings="raw")
     with tempfile.TemporaryDirectory() as scratch:
         for domain in arguments.domains:
             place = Path(scratch) / domain

@@ -34,7 +34,6 @@ from knnmt.engine.precision import cpu_name
 from knnmt_lab.scripts import argument_parser, development_sources
 
 _LOADING_SECONDS = 5.0  # until a job has loaded its model
-SETTINGS: dict[str, Any] = {"split_sentences": True, "exact_matches": "use", "protect": True}  # the service's defaults
 
 
 # Offline, in a process of its own -------------------------------------------------------------------------------------
@@ -48,7 +47,7 @@ def offline(store: str | None, device: str | None) -> None:
     for line in sys.stdin:
         texts = json.loads(line)
         began, processor = time.perf_counter(), time.process_time()
-        list(translator.stream(texts, **SETTINGS))
+        list(translator.stream(texts))
         done = {"seconds": time.perf_counter() - began, "processor": time.process_time() - processor}
         print(json.dumps(done), flush=True)
 

@@ -38,7 +38,7 @@ def main() -> None:
         MODELS_DIRECTORY / "de-en", dtype=torch.float32, trust_remote_code=False
     ).eval()
     tokenizer = AutoTokenizer.from_pretrained(MODELS_DIRECTORY / "de-en", trust_remote_code=False)
-    translator = Translator(device="cpu")
+    translator = Translator(device="cpu", settings="raw")
 
     def generate(processors: list[KNNLogitsProcessor]) -> list[str]:
         found: list[str] = []

@@ -94,7 +94,7 @@ class Case:
             others = (spread(dev(other, model)[half], lines // 4) for other in DOMAINS if other != domain)
             texts.append([pair for some in others for pair in some])
         found = [search_text(engine, opened, text, MAX_K) for text in texts]
-        eight_bits = Translator(model, dtype="int8").engine
+        eight_bits = Translator(model, dtype="int8", settings="raw").engine
         found.append(search_text(eight_bits, opened, spread(list(opened.datastore.pairs()), lines // 2), MAX_K))
         torch.save(found, passed)
         return cls(translator, opened, found)
@@ -176,7 +176,7 @@ def difference(now: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.fl
 
 
 def measure(model: str, arguments: argparse.Namespace) -> None:
-    translator = Translator(model, dtype="float32")
+    translator = Translator(model, dtype="float32", settings="raw")
     cases = []
     for domain in DOMAINS:
         place = arguments.directory / f"{domain}-{model}-{arguments.pairs}"
