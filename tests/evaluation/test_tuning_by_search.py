@@ -24,7 +24,7 @@ OFFS = [CacheTradeOff(threshold, 0.1, 0.2, 0.001 * threshold) for threshold in (
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path) -> Translator:
-    return Translator(tiny_checkpoint, device="cpu")
+    return Translator(tiny_checkpoint, device="cpu", settings="raw")
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     assert [(turn.job.system, turn.job.batch_size) for turn in turns] == order * 3
     assert [(each.system, each.batch_size) for each in report.measurements] == order
     translator = Translator(str(tiny_checkpoint), device="cpu", datastore=store, settings=asked)
-    expected = translator.translate(TEXTS, beam=2, batch_size=4)
+    expected = translator.translate(TEXTS, beam=2, batch_size=4, settings="raw")
     assert turns[-1].answer.texts == [each.text for each in expected]
     assert turns[-1].answer.tokens == sum(len(each.tokens) for each in expected)
     assert set(report.machines) == {"base", "cached"}

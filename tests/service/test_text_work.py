@@ -27,7 +27,7 @@ from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.dialects.speaking import Parameters
 from knnmt.service.fair_threads import FairThreads
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import Asked
+from knnmt.service.request_shapes import Body
 from knnmt.service.service import all_awaited
 from knnmt.translator.translator import Translator
 from support.services import StartService
@@ -53,7 +53,7 @@ def bodies(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
         yield from bodies(each)
 
 
-@pytest.mark.parametrize("shape", dict.fromkeys([*bodies(Asked), *bodies(Parameters)]), ids=attrgetter("__name__"))
+@pytest.mark.parametrize("shape", dict.fromkeys([*bodies(Body), *bodies(Parameters)]), ids=attrgetter("__name__"))
 def test_a_body_of_many_faults_has_few_errors(shape: type[BaseModel]) -> None:
     for each in schemas_in(shape.__pydantic_core_schema__):
         if each["type"] == "list":

@@ -83,7 +83,7 @@ def test_what_is_published_says_so(translator: Translator, tiny_checkpoint: Path
     assert "gate" not in translator.signature(datastore=store)
     always = Translator(tiny_checkpoint, device="cpu", datastore=store, gate=0.25, settings="raw")
     assert "|gate:0.25" in always.signature()
-    assert "gate" not in always.signature(always.decoding(), gate=None)
+    assert "gate" not in always.signature(gate=None)
 
 
 def test_a_gate_belongs_to_its_settings(translator: Translator, store: Datastore) -> None:

@@ -47,8 +47,8 @@ def memory(engine: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) 
 def test_python_the_command_line_and_http_agree(memory: Path, with_memory: bool) -> None:
     store = memory if with_memory else None
     python = Translator("de-en", device="cpu", datastore=store).translate(HARD)
-    texts = [option for text in HARD for option in ("--text", text)]
-    named = ["-d", memory] if store else []
+    texts: list[str | Path] = [option for text in HARD for option in ("--text", text)]
+    named: list[str | Path] = ["-d", memory] if with_memory else []
     command = completed("translate", "--jsonl", "-m", "de-en", "--device", "cpu", *named, *texts)
     assert command.returncode == 0, command.stderr
     lines = [json.loads(line) for line in command.stdout.splitlines()]

@@ -59,7 +59,7 @@ VALUES: dict[str, tuple[Any, list[str], str]] = {
     "evidence": (True, ["--evidence"], "evidence=yes"),
     "match": (True, ["--match"], "match=yes"),
 }
-ONLY_IN_PYTHON = {"early_stopping": "never", "steps": True}
+ONLY_IN_PYTHON: dict[str, Any] = {"early_stopping": "never", "steps": True}
 
 
 def by_options(*written: str) -> TranslationSettings:
