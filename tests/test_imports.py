@@ -34,6 +34,7 @@ LEAVES = {
     "output_files",
     "records",
     "regular_files",
+    "settings",
     "threads",
     "timing",
     "version",
