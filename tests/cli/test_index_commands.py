@@ -177,7 +177,7 @@ def test_options_are_the_settings_of_a_translator(
     store: Path, tiny_checkpoint: Path, options: list[str], settings: dict[str, object]
 ) -> None:
     translator = Translator(tiny_checkpoint, device="cpu", datastore=store, **settings)  # type: ignore[arg-type]
-    expected = translator.translate(LINES.split("\n")[:-1], split_sentences=True)
+    expected = translator.translate(LINES.split("\n")[:-1], protect=False, exact_matches="ignore")
     decoded = ["--exact-matches", "ignore", "--no-protect"]
     said, _ = succeeds("translate", "-d", store, "--scores", "-m", tiny_checkpoint, *decoded, *options, stdin=LINES)
     assert said.splitlines() == [f"{each.score:.4f}\t{each.text}" for each in expected]
