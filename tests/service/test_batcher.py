@@ -14,7 +14,6 @@ import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.statistics import Statistics
 from knnmt.service import giving_way
 from knnmt.service.batching import Batcher
 from knnmt.service.problems import Problem
@@ -22,7 +21,7 @@ from knnmt.translator import guarded_search
 from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import BegunText, Lane, Piecework
+from knnmt.translator.session import Lane, PreparedText, Session
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.stages import TextsGrowing
 from knnmt.translator.translator import Translator
@@ -273,15 +272,15 @@ def test_costly_segments_leave_a_worker_to_others(tiny_translator: Translator, m
 
 
 def test_short_texts_are_cut_while_a_long_one_is(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go, begin = Event(), Event(), Piecework.begin
+    begun, go, prepare = Event(), Event(), Session.prepare
 
-    def held(piecework: Piecework, asked: Sequence[Request]) -> list[BegunText]:
+    def held(session: Session, asked: Sequence[Request]) -> list[PreparedText]:
         if any(len(str(each.text)) > 10_000 for each in asked):
             begun.set()
             assert go.wait(60)
-        return begin(piecework, asked)
+        return prepare(session, asked)
 
-    monkeypatch.setattr(Piecework, "begin", held)
+    monkeypatch.setattr(Session, "prepare", held)
     batcher = Batcher(tiny_translator, batch=4, cached=0)
     try:
         long = [batcher.submit(requests(letter * 12_000), SETTINGS, client=letter) for letter in "xyz"]
@@ -534,7 +533,7 @@ def test_what_is_found_early_is_what_is_found(
         "Wort",
     ]
     asked = requests(*texts, store=served_store if with_store else None)
-    begun = Piecework(tiny_translator, TranslationSettings(beam=beam, n_best=beam), Statistics()).begin(asked)
+    begun = tiny_translator.session(beam=beam, n_best=beam, on_error="continue").prepare(asked)
     jobs = [job for text in begun for job in text.jobs]
     told: dict[int, list[Part]] = {}
 
@@ -543,7 +542,7 @@ def test_what_is_found_early_is_what_is_found(
         told[number] = parts
 
     lane = begun[0].lane
-    expected = next(lane.by.stages.decoded([jobs], lane.call))
+    expected = next(lane.decode_each([jobs]))
     assert [[part.text for part in parts] for parts in lane.decode(jobs, hear)] == [
         [part.text for part in parts] for parts in expected
     ]

@@ -17,7 +17,7 @@ from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.config import Limits
 from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
-from knnmt.translator.piecework import Lane
+from knnmt.translator.session import Lane
 from knnmt.translator.stages import TextsGrowing
 from support.services import StartService
 

@@ -282,7 +282,7 @@ def test_what_is_not_done_after_sigterm_is_refused_by_name(tiny_checkpoint: Path
     lines = [
         "import sys, time",
         "from knnmt.cli import main",
-        "from knnmt.translator.piecework import Lane",
+        "from knnmt.translator.session import Lane",
         "def slow(*_):",
         "    print('begun', file=sys.stderr, flush=True)",
         "    time.sleep(60)",

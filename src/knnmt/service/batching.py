@@ -36,14 +36,14 @@ from knnmt.service.waiting_texts import LONG, Arrival, Owner, WaitingText, hand_
 from knnmt.service.watching import Watch, growing
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import BegunText, Piecework
+from knnmt.translator.session import PreparedText, Session
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
 _INTAKES = 2
-_MAX_PIECEWORKS = 256
+_MAX_SESSIONS = 256
 _LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that just got results often ask again soon
 
 
@@ -88,7 +88,7 @@ class Batcher:
         self._texts = set[WaitingText]()  # that are cut and not done
         self._in_flight: dict[Hashable, WaitingText] = {}
         self._cache = ResultCache(cached)
-        self._pieceworks: OrderedDict[TranslationSettings, Piecework] = OrderedDict()
+        self._sessions: OrderedDict[TranslationSettings, Session] = OrderedDict()
         self._closed = self._refusing = False
         self._threads = [
             *(Thread(target=self._take_in, name="knnmt-intake", daemon=True) for _ in range(_INTAKES)),
@@ -133,20 +133,22 @@ class Batcher:
         ]
         with self._changed:
             self.require_open()
-            self.piecework(settings)  # raises errors in the settings at once
+            self.session(settings)  # raises errors in the settings at once
             for each in arrivals:
                 self._arrived.put(owner, each, each.cost)
             self._taking_in += len(arrivals)
             self._changed.notify_all()
         return [each.wanted for each in arrivals]
 
-    def piecework(self, settings: TranslationSettings) -> Piecework:
-        """The translator's work for texts with these settings."""
+    def session(self, settings: TranslationSettings) -> Session:
+        """The session of texts with these settings."""
         with self._changed:
-            found = self._pieceworks.pop(settings, None) or Piecework(self._translator, settings, self.statistics)
-            self._pieceworks[settings] = found
-            while len(self._pieceworks) > _MAX_PIECEWORKS:
-                self._pieceworks.popitem(last=False)
+            found = self._sessions.pop(settings, None) or self._translator.session(
+                settings=settings, datastore=None, on_error="continue", statistics=self.statistics
+            )
+            self._sessions[settings] = found
+            while len(self._sessions) > _MAX_SESSIONS:
+                self._sessions.popitem(last=False)
             return found
 
     def refuse(self) -> None:
@@ -178,7 +180,7 @@ class Batcher:
                 if not each.wanted.cancelled():
                     groups.setdefault(each.settings, []).append(each)
             for settings, group in groups.items():
-                self._begin(self.piecework(settings), group)
+                self._begin(self.session(settings), group)
             with self._changed:
                 self._taking_in -= len(arrived)
                 self._cutting_long &= not arrived[0].is_long
@@ -208,23 +210,23 @@ class Batcher:
             portion.append(each)
         return portion
 
-    def _begin(self, piecework: Piecework, group: list[Arrival]) -> None:
+    def _begin(self, session: Session, group: list[Arrival]) -> None:
         try:
-            begun = piecework.begin([each.request for each in group])
+            begun = session.prepare([each.request for each in group])
         except Exception as error:
             if len(group) == 1:
                 refuse([group[0].wanted], error)
             else:  # one of the texts caused the error; try each on its own
                 for each in group:
-                    self._begin(piecework, [each])
+                    self._begin(session, [each])
             return
         for text, arrival in zip(begun, group, strict=True):
-            self._enqueue(piecework, text, arrival)
+            self._enqueue(session, text, arrival)
 
-    def _enqueue(self, piecework: Piecework, begun: BegunText, arrival: Arrival) -> None:
+    def _enqueue(self, session: Session, begun: PreparedText, arrival: Arrival) -> None:
         same = begun.sameness()
         client = arrival.owner[0]
-        key = None if same is None else (piecework, same)
+        key = None if same is None else (session, same)
         with self._changed:
             if self._refusing:
                 refuse([arrival.wanted], ending())
@@ -357,17 +359,17 @@ class Batcher:
 
     def _end(self, text: WaitingText) -> None:
         try:
-            made = text.begun.end(text.found)
+            made = text.begun.finish(text.found)
         except Exception as error:
             self._fail(text, error)
             return
         with self._changed:
-            if isinstance(made, BegunText):
+            if isinstance(made, PreparedText):
                 text.cut_as(made)
                 if made.jobs:
                     self._queue(text)
                     return
-                made = text.begun.end(text.found)
+                made = text.begun.finish(text.found)
             assert isinstance(made, Translation)  # noqa: S101 - what is cut at its lines is not cut again
             self._forget(text)
             if text.key is not None and not text.begun.lane.evidence:  # evidence is large, and seldom asked for twice

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from knnmt.service.fair_queue import FairQueue
 from knnmt.service.waiting_texts import WaitingText
 from knnmt.translator.job import Job
-from knnmt.translator.piecework import Lane
+from knnmt.translator.session import Lane
 
 _CONSIDERED = 4  # a batch is chosen from the first 4 times its size of waiting segments
 _AHEAD = 4  # a client has enough waiting segments if they make 4 batches

@@ -10,7 +10,7 @@ from knnmt.protection.marked import written
 from knnmt.service.watching import Watch, Watched
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import BegunText
+from knnmt.translator.session import PreparedText
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 
@@ -49,7 +49,7 @@ class Arrival:
 class WaitingText:
     """A text whose segments wait or are being decoded. wanted: the futures of all who wait for it"""
 
-    begun: BegunText
+    begun: PreparedText
     owner: Owner
     key: Hashable | None
     wanted: list[Future[Translation]]
@@ -60,7 +60,7 @@ class WaitingText:
     def __post_init__(self) -> None:
         self.cut_as(self.begun)
 
-    def cut_as(self, begun: BegunText) -> None:
+    def cut_as(self, begun: PreparedText) -> None:
         """Set the segments of this text."""
         self.begun, self.missing = begun, len(begun.jobs)
         self.found = [[] for _ in begun.jobs]

@@ -21,7 +21,6 @@ from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import search, search_each
 from knnmt.distributed.sharded_store import with_fetched
 from knnmt.engine.base import Engine
-from knnmt.engine.batching import batches_by_length
 from knnmt.errors import ShardWarning
 from knnmt.index.progress import ignore
 from knnmt.protection.layout import Layout, layout_of
@@ -39,7 +38,6 @@ from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation, TranslationKind
-from knnmt.translator.turns import Turns
 
 _MIN_BEAM_AGAIN = 5
 
@@ -89,35 +87,12 @@ class OpenText:
 class Stages:
     """How an engine translates texts, stage by stage. Threads may share it.
 
-    Code that forms batches from several calls (`piecework`) uses the stages one by one.
+    Code that forms batches from several calls (`session`) uses the stages one by one.
     """
 
     def __init__(self, engine: Engine[Any]) -> None:
         self.engine = engine
         self._guarded_search: GuardedSearch | None = None  # needs the whole vocabulary, and not every call needs it
-
-    def translated(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> Iterator[Translation]:
-        """Translations of some texts. With `whole`, a text that a memory holds as one segment is translated as one."""
-        opened = self.cut(texts, call, whole)
-        jobs = [job for each in opened for job in each.jobs]
-        found: list[list[Part]] = [[] for _ in jobs]
-        turns = Turns([len(each.jobs) for each in opened])
-        batches = batches_by_length([len(job.source) for job in jobs], call.batching)
-        batches.sort(key=min)  # the batch with the first waiting segment is next, so texts can be returned early
-        decoded = self.decoded(([jobs[i] for i in batch] for batch in batches), call)
-        for batch in [[], *batches]:  # texts without words need none
-            if batch:
-                with _reading(jobs[index].retrieval for index in batch):
-                    parts = next(decoded)
-                for index, each in zip(batch, parts, strict=True):
-                    found[index] = each
-            call.progress(turns.decoded(batch))
-            for number, mine in turns.come():
-                made = self.finished(opened[number], found[mine], call)
-                if made is None:
-                    yield from self.translated([texts[number]], replace(call, progress=ignore), whole=False)
-                else:
-                    yield made
 
     def cut(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> list[OpenText]:
         """Cut texts in the engine's languages into segments. `whole`: as in `OpenText`"""
@@ -146,8 +121,10 @@ class Stages:
         searched = self._search(
             (([job.source for job in jobs], [job.retrieval for job in jobs]) for jobs in asked), call
         )
-        for jobs, found in zip(begun, searched, strict=True):
-            yield self._guarded(jobs, found, call)
+        for jobs in begun:
+            with _reading(job.retrieval for job in jobs):
+                found = self._guarded(jobs, next(searched), call)
+            yield found
 
     def decoded_at_once(
         self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None], growing: TextsGrowing | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.engine.loading import load_engine
 from knnmt.engine.model_choice import choose_model
 from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
-from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.errors import NoTranslationError, SettingError
 from knnmt.index.progress import ignore
 from knnmt.protection.marked import Marked
 from knnmt.retrieval.matches import SourceMatcher
@@ -25,9 +24,10 @@ from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
 from knnmt.threads import require_threads
-from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
+from knnmt.translator.asking import Asking, OnError, TextMemory
 from knnmt.translator.directions import Directing, Directions
 from knnmt.translator.memories import AskedLanguages, Bounds, Memories, Request, Store, languages_of, model_of
+from knnmt.translator.session import Session
 from knnmt.translator.settings import Preset, TranslationKeywords, TranslationSettings, translation_settings
 from knnmt.translator.stages import Call, Stages
 from knnmt.translator.translation import Translation
@@ -184,6 +184,10 @@ class Translator:
         """
         return Directing(self._directions, self._datastore)(list(requests))
 
+    def directing(self, memory: TextMemory | Store | None) -> Directing:
+        """Gives languages to the requests of a call that name none, if the languages choose the model."""
+        return Directing(self._directions, memory)
+
     def close(self) -> None:
         """Free the model and the stores. Running calls may finish or fail with an error, as later ones do."""
         for each in self._directions.all():
@@ -265,6 +269,10 @@ class Translator:
         `knnmt translate`; `settings="raw"` decodes every text as it is.
         """
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
+        return self.session(**settings).translations(texts)
+
+    def session(self, **settings: Unpack[CallKeywords]) -> Session:
+        """A session with the settings of a call: code that forms batches itself prepares and finishes texts with it."""
         given = self._given(settings)
         on_error, counted = settings.get("on_error", "raise"), settings.get("statistics")
         check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
@@ -283,7 +291,7 @@ class Translator:
             self.for_store(given.datastore).memories.retrieval(given.datastore, given.settings.retrieval)
         own = given.settings.placeholders or ()
         asking = Asking(memory, given.settings.retrieval, given.settings.matching, on_error, own)
-        return self._stream(iter(texts), asking, call)
+        return Session(self, asking, call)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: those that are given and not None, and otherwise the checkpoint's."""
@@ -344,32 +352,6 @@ class Translator:
             check(not needless, f"a retrieval includes a store and all settings: leave {needless} out")
         settings = asked.over(self._settings).resolved()
         return _Given(settings, None if ready is not None else keywords.get("datastore", self._datastore), ready)
-
-    def _stream(self, texts: Iterator[str | Marked | Request], asking: Asking, call: Call) -> Iterator[Translation]:
-        failure: Exception | None = None
-        directing = Directing(self._directions, asking.memory)
-        memories_between = lambda asked: self.between(asked).memories  # noqa: E731
-        while failure is None:
-            window, failure = asking.window(texts, call.batching.window, memories_between, directing)
-            if not window and failure is None:
-                return
-            for translation in self._translate_in_order(window, call):
-                yield translation
-                if translation.error is not None:  # afterwards, because `translate` raises it for a single text
-                    warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
-        raise failure
-
-    def _translate_in_order(self, texts: Sequence[AskedText], call: Call) -> Iterator[Translation]:
-        """Translations of some texts; those of the same languages are decoded together."""
-        translators = [self.between(each.languages) for each in texts]
-        made: dict[Translator, Iterator[Translation]] = {}
-        for each in set(translators):
-            mine = [text for text, translator in zip(texts, translators, strict=True) if translator is each]
-            # The forced start of a search differs with the languages.
-            decoding = call.decoding if each is self else each.decoding(**call.settings.decoding)
-            made[each] = each.stages.translated(mine, replace(call, decoding=decoding))
-        for translator in translators:
-            yield next(made[translator])
 
 
 _BESIDES_SETTINGS = {"datastore", "settings", "retrieval", "glossary", "on_error", "progress", "statistics"}
