@@ -110,6 +110,6 @@ def test_mistakes_of_adapting_are_explained(tmp_path: Path, tiny_checkpoint: Pat
     assert "no usable pair" in refused("adapt", tmp_path / "empty.tsv", "-o", store, *model)
     assert not list(tmp_path.glob("own.store*"))
     with pytest.raises(SettingError, match="either all files or all pairs; found both"):
-        knnmt.adapt([tmp_path / "empty.tsv", some_pairs(1)[0]], store)  # type: ignore[arg-type]
+        knnmt.adapt([tmp_path / "empty.tsv", some_pairs(1)[0]], store)
     with pytest.raises(SettingError, match="a plan includes its development text"):
         knnmt.adapt(plan(list), store, dev=[], model=tiny_checkpoint)

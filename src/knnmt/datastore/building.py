@@ -22,7 +22,7 @@ from typing import Any
 from knnmt import timing
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
-from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.pairs import AnyPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, VERSION, Manifest, SegmentRecord, StoredFile
@@ -101,7 +101,7 @@ class BuildResult:
 
 def build(
     store: Path,
-    pairs: Iterable[SegmentPair],
+    pairs: Iterable[AnyPair],
     engine: Engine[State],
     config: BuildConfig | None = None,
     progress: EntryProgress = no_progress,

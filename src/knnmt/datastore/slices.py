@@ -14,7 +14,7 @@ import numpy as np
 
 from knnmt import timing
 from knnmt.corpus.accelerators import Accelerators
-from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import word_arrays
@@ -30,7 +30,7 @@ _CHARACTERS_TOGETHER = 1 << 21
 
 
 def cut_slices(
-    pairs: Iterable[SegmentPair],
+    pairs: Iterable[AnyPair],
     tokenizer: Tokenizer,
     max_positions: int,
     dropped: Counter[str],
@@ -86,11 +86,11 @@ def _fitting(ready: Slice, max_positions: int, dropped: Counter[str]) -> Slice:
     return ready.taken(np.flatnonzero(~too_long[units]))
 
 
-def _chunks(pairs: Iterable[SegmentPair], most: int) -> Iterator[list[SegmentPair]]:
+def _chunks(pairs: Iterable[AnyPair], most: int) -> Iterator[list[SegmentPair]]:
     """Groups of pairs to prepare together, limited in number and in text."""
     chunk: list[SegmentPair] = []
     characters = 0
-    for pair in pairs:
+    for pair in as_pairs(pairs):
         chunk.append(pair)
         characters += len(pair.source) + len(pair.target)
         if len(chunk) >= most or characters >= _CHARACTERS_TOGETHER:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.pairs import AnyPair, SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
@@ -68,7 +68,7 @@ class Datastore(ReadableStore):
     def build(
         cls,
         path: str | Path,
-        pairs: Iterable[SegmentPair],
+        pairs: Iterable[AnyPair],
         engine: Engine[State],
         config: BuildConfig | None = None,
         progress: EntryProgress = no_progress,
@@ -82,7 +82,7 @@ class Datastore(ReadableStore):
 
     def add(
         self,
-        pairs: Iterable[SegmentPair],
+        pairs: Iterable[AnyPair],
         engine: Engine[State],
         progress: EntryProgress = no_progress,
     ) -> Change:
@@ -96,7 +96,7 @@ class Datastore(ReadableStore):
     def replace(
         self,
         chosen: Selection,
-        pairs: Iterable[SegmentPair],
+        pairs: Iterable[AnyPair],
         engine: Engine[State],
         progress: EntryProgress = no_progress,
     ) -> Change:
@@ -153,7 +153,7 @@ class Datastore(ReadableStore):
     def _change(
         self,
         chosen: Selection | None,
-        pairs: Iterable[SegmentPair],
+        pairs: Iterable[AnyPair],
         engine: Engine[State] | None,
         progress: EntryProgress,
     ) -> Change:
@@ -174,7 +174,7 @@ class Datastore(ReadableStore):
         )
 
     def _encoded(
-        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str]
+        self, pairs: Iterable[AnyPair], engine: Engine[State], dropped: Counter[str]
     ) -> Iterator[tuple[str, dict[str, Array]]]:
         """Slices of the pairs, each with the digest for its name."""
         self.require_engine(engine)

@@ -69,7 +69,7 @@ def languages_of_memories(paths: Sequence[Path], config: ReadingConfig) -> tuple
 
 def model_for(memories: MemoriesOrPairs, source: str | None, target: str | None) -> tuple[ModelChoice, MemoriesOrPairs]:
     """The shipped model for memories or pairs, and the same memories or pairs, which are all still to be read."""
-    given = files_or_pairs(memories, ReadingConfig())
+    given = files_or_pairs(memories, ReadingConfig(), (source, target))
     if isinstance(given, MemoryReading):
         return model_for_memories(given.paths, source, target, given.reading), memories
     rest = iter(given)

@@ -6,18 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 from knnmt.config import check
 from knnmt.corpus.filters import FilterConfig
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
 from knnmt.corpus.report import ReadingReport, counted
 from knnmt.corpus.visible import visible
 from knnmt.documents.memories import read_memories
 from knnmt.errors import InputError
 
-MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
+MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[AnyPair]
 
 
 @dataclass(slots=True)
@@ -68,13 +67,20 @@ class MemoryReading:
         return lines
 
 
-def files_or_pairs(memories: MemoriesOrPairs, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
-    """Files as memories to read; pairs unchanged."""
+def files_or_pairs(
+    memories: MemoriesOrPairs, reading: ReadingConfig, languages: tuple[str | None, str | None] | None = None
+) -> MemoryReading | Iterable[SegmentPair]:
+    """Files as memories to read; pairs of any form as segment pairs. A sequence can be read several times.
+
+    languages: of pairs with texts by language; by default those of `reading`
+    """
     if isinstance(memories, str | Path):
         return MemoryReading([Path(memories)], reading)
+    languages = languages or (reading.source_language, reading.target_language)
     if isinstance(memories, Sequence):
         paths = [Path(each) for each in memories if isinstance(each, str | Path)]
         check(len(paths) in (0, len(memories)), "memories must be either all files or all pairs; found both")
         if paths:
             return MemoryReading(paths, reading)
-    return cast("Iterable[SegmentPair]", memories)
+        return list(as_pairs(memories, languages))
+    return as_pairs(memories, languages)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from knnmt.config import check
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
 from knnmt.corpus.reading import read_memories
 from knnmt.datastore.building import BuildConfig, build, require_free
 from knnmt.datastore.lock import writer_lock
@@ -69,7 +69,7 @@ def adapt(
     store: str | Path,
     config: BuildConfig | None = None,
     *,
-    dev: str | Path | Iterable[SegmentPair] | None = None,
+    dev: str | Path | Iterable[AnyPair] | None = None,
     sample: int = SAMPLE,
     model: Model | None = None,
     source_lang: str | None = None,
@@ -126,11 +126,14 @@ def adapt(
 
 def _planned(
     memories: MemoriesOrPairs,
-    dev: str | Path | Iterable[SegmentPair] | None,
+    dev: str | Path | Iterable[AnyPair] | None,
     reading: ReadingConfig,
     tell: Callable[[str], None],
 ) -> Plan:
-    development = read_memories(dev, reading) if isinstance(dev, str | Path) else dev
+    languages = reading.source_language, reading.target_language
+    development: Iterable[SegmentPair] | None = None
+    if dev is not None:
+        development = read_memories(dev, reading) if isinstance(dev, str | Path) else as_pairs(dev, languages)
     given = files_or_pairs(memories, reading)
     if not isinstance(given, MemoryReading):
         pairs = list(given)  # they are read several times

@@ -12,7 +12,7 @@ from knnmt.config import check
 from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.paired import read_paired
-from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
@@ -73,9 +73,9 @@ def read_pairs(memory: Path, config: ReadingConfig, half: Half = "all") -> Evalu
     return _half_of(list(read_memories([memory], config, report)), memory.name, half, report)
 
 
-def given_pairs(pairs: Iterable[SegmentPair], half: Half = "all") -> EvaluationText:
+def given_pairs(pairs: Iterable[AnyPair], half: Half = "all") -> EvaluationText:
     """Pairs given by the caller, whose targets are the references."""
-    return _half_of(list(pairs), "the given pairs", half, ReadingReport())
+    return _half_of(list(as_pairs(pairs)), "the given pairs", half, ReadingReport())
 
 
 def _half_of(pairs: list[SegmentPair], name: str, half: Half, report: ReadingReport) -> EvaluationText:

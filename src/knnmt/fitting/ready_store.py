@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from knnmt.config import check
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.pairs import AnyPair
 from knnmt.datastore import store
 from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
 from knnmt.datastore.building import build as build_store
@@ -34,7 +34,7 @@ class Datastore(store.Datastore):
     def build(
         cls,
         path: str | Path,
-        pairs: Iterable[SegmentPair],
+        pairs: Iterable[AnyPair],
         engine: Engine[State],
         config: BuildConfig | None = None,
         progress: EntryProgress = no_progress,

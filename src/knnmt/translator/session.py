@@ -13,23 +13,37 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.batching import batches_by_length
 from knnmt.errors import NoTranslationWarning
 from knnmt.index.progress import ignore
 from knnmt.protection.marked import Marked
-from knnmt.translator.asking import Asking
+from knnmt.translator.asking import Asking, TextMemory
 from knnmt.translator.assembly import Part
+from knnmt.translator.directions import Directing
 from knnmt.translator.job import Job
-from knnmt.translator.memories import Request
-from knnmt.translator.stages import Call, OpenText, TextsGrowing
+from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
+from knnmt.translator.stages import Call, OpenText, Stages, TextsGrowing
 from knnmt.translator.translation import Translation
 from knnmt.translator.turns import Turns
 
-if TYPE_CHECKING:
-    from knnmt.translator.translator import Translator
+
+class SomeTranslator(Protocol):
+    """What a session needs of a `Translator`."""
+
+    memories: Memories
+    stages: Stages
+
+    def between(self, asked: AskedLanguages) -> SomeTranslator:
+        """The translator for these languages."""
+
+    def decoding(self, **settings: object) -> DecodingConfig:
+        """The search settings of a call."""
+
+    def directing(self, memory: TextMemory | Store | None) -> Directing:
+        """Gives languages to requests that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +53,7 @@ class Lane:
     call: of one of them; its other settings do not affect decoding
     """
 
-    by: Translator
+    by: SomeTranslator
     decoding: DecodingConfig
     evidence: bool
     call: Call = field(compare=False)
@@ -102,7 +116,7 @@ class Session:
     call: of texts in the languages of `translator`
     """
 
-    def __init__(self, translator: Translator, asking: Asking, call: Call) -> None:
+    def __init__(self, translator: SomeTranslator, asking: Asking, call: Call) -> None:
         self._translator, self._asking, self._call = translator, asking, call
 
     def translations(self, texts: Iterable[str | Marked | Request]) -> Iterator[Translation]:
