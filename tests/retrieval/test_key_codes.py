@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.index.key_codes import KeyCodes
+from knnmt.index.key_codes import STEP, KeyCodes
 from knnmt.native import library, load
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.own_entries import CompiledOwnEntries
@@ -185,3 +185,12 @@ def test_a_store_that_grows_keeps_the_codes_it_has(tiny: TransformerEngine, tmp_
     queries = torch.from_numpy(grown.keys_of(chosen[0][::50]).astype(np.float32)) + 0.01
     keys = torch.from_numpy(grown.keys_of(chosen[0]))
     assert_nearest(own, keys, chosen, queries, 4)
+
+
+def test_what_rounding_takes_from_a_query_is_bounded() -> None:
+    """The query's second number is less than half a step of its first: codes alone find the key where that is least."""
+    long, short = (size * 2**0.5 / STEP for size in (64.0, 2.0))
+    sample = torch.tensor([[long, 0], [-long, 0], [0, short], [0, -short]])
+    keys = torch.tensor([[96.0, 1.0], [96.0, -1.0], [96.0, 3.0], [96.0, 7.0], [96.0, -7.0]]).half()
+    found = searched(Keys(keys, sample), [np.arange(5)]).search(torch.tensor([[96.0, 7.0]]), 1)
+    assert found[1].tolist() == [[3]]
