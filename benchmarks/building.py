@@ -228,11 +228,11 @@ def main() -> None:
         )
         stages(engine, first, parts, (arguments.batch_tokens or [usual])[-1], scratch)
         if arguments.finish:
-            from knnmt.fitting.index_preparation import make_ready
+            from knnmt.fitting.calibration import estimate_settings
 
             with spending() as spent:
-                make_ready(Datastore.open(store), engine)
-            print(f"\nfinishing (settings, index): {spent.wall:.2f} s, {spent.cpu:.2f} s of CPU time")
+                estimate_settings(Datastore.open(store), engine)
+            print(f"\nestimating settings: {spent.wall:.2f} s, {spent.cpu:.2f} s of CPU time")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from knnmt.compression.transforming import making, publish
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.merging import without_removed
 from knnmt.datastore.store import Datastore
-from knnmt.fitting.development import pass_over
-from knnmt.fitting.search_choice import judge
+from knnmt.fitting.development import search_text
+from knnmt.fitting.tuning import tune_positions
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.translator import Translator
@@ -93,8 +93,8 @@ def main() -> None:
 def tuned(translator: Translator, store: Datastore, lines: list[SegmentPair]) -> Retrieval:
     """A store with settings tuned on these lines. Stored forms of sources are not used: only retrieval is compared."""
     opened = OpenStore(store, translator.engine.device)
-    judged = judge(translator.engine, opened, pass_over(translator.engine, opened, lines), SEGMENTS)
-    return Retrieval(opened, replace(judged.tuned.fading.fading, forms=False))
+    positions = search_text(translator.engine, opened, lines, way=SEGMENTS).positions()
+    return Retrieval(opened, replace(tune_positions(positions, way=SEGMENTS).fading.fading, forms=False))
 
 
 def compare(translator: Translator, stores: dict[str, tuple[Datastore, int]], domain: str, count: int) -> None:

@@ -60,7 +60,6 @@ from knnmt.fitting.gate_training import (
 )
 from knnmt.fitting.likelihood import Positions as Positions
 from knnmt.fitting.ready_store import Built as Built, Datastore as Datastore, build as build
-from knnmt.fitting.search_choice import choose_search as choose_search
 from knnmt.fitting.tuning import squared_temperatures as squared_temperatures, tune_positions as tune_positions
 from knnmt.fitting.tuning_config import TuningConfig as TuningConfig
 from knnmt.huggingface.processor import KNNLogitsProcessor as KNNLogitsProcessor

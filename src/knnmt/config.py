@@ -9,7 +9,7 @@ from knnmt.errors import SettingError
 
 MAX_NEIGHBOURS = 4096  # per step: each is compared with every other
 MAX_SEGMENTS = 4096  # for one sentence
-DEFAULT_SEGMENTS = 128
+DEFAULT_SEGMENTS = 512  # docs/results/segments.md has the measurement
 _MAX_COUNT = (1 << 31) - 1  # for any count
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-20, 1e20  # outside, weights vanish in float32: the memory has no effect
 

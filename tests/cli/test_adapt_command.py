@@ -37,7 +37,6 @@ def test_one_command_from_memories_to_translations(
     assert [line[:11].strip() for line in lines[2:]] == [
         "held out",
         "built",
-        "index",
         "tuned",
         "compared",
         "perplexity",
@@ -60,7 +59,7 @@ def test_one_command_from_memories_to_translations(
     assert str(made).splitlines()[1:] == [line for line in lines if line.startswith(("perplexity", "BLEU"))]
     assert succeeds("translate", "-d", store, *model)
     shown = succeeds("inspect", store)
-    assert "profile     knn:" in shown
+    assert "profile     segments:" in shown
     [in_use] = [line for line in shown.splitlines() if line.startswith("settings")]
     in_words = in_use.removeprefix("settings").strip().rpartition(", ")[0]  # without their origin
     [tuned] = [line for line in lines if line.startswith("tuned")]

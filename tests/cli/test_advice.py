@@ -57,7 +57,7 @@ def model(tiny_checkpoint: Path) -> list[str]:
 @pytest.fixture
 def store(model: list[str]) -> Path:
     store = Path("our own.store")
-    run(["build", "own.tsv", "-o", store, "--no-index", *model])
+    run(["build", "own.tsv", "-o", store, "--no-estimate", *model])
     return store
 
 

@@ -1,11 +1,9 @@
-"""`knnmt build`, Python's `build` and `Datastore.build` make the same store, file by file: content, settings, index."""
+"""`knnmt build`, Python's `build` and `Datastore.build` make the same store, file by file: content and settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,12 +14,9 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import store as bare
-from knnmt.fitting import index_choice, index_preparation
-from knnmt.index.exact import ExactIndex
 from support.checkpoints import own_engine
 from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
-from support.index_stores import faiss_or_skip
 
 
 @pytest.fixture
@@ -56,32 +51,16 @@ def test_the_command_and_the_call_make_the_same_store(memory: Path, tiny_checkpo
     assert made_of.startswith(f"built      {built.store.path}: 60 sentences, ")
     of_pairs = build(pairs_of(memory), tmp_path / "d" / "s", model=engine)
     assert files_of(of_pairs.store.path) == by_command
-    assert {"manifest.json", "settings.json", "indexes/index.json"} < by_command.keys()
+    assert {"manifest.json", "settings.json"} < by_command.keys()
 
 
-def test_so_they_do_without_settings_and_index(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_so_they_do_without_settings(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     engine = own_engine(str(tiny_checkpoint))
-    by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s", "--no-index")
-    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine, make_index=False)
+    by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s", "--no-estimate")
+    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine, estimate=False)
     assert files_of(made.path) == by_command
     lower = bare.Datastore.build(tmp_path / "c" / "s", pairs_of(memory), engine)
     assert files_of(lower.path) == by_command
-
-
-def test_so_they_do_with_an_index_of_faiss(
-    memory: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faiss_or_skip()
-
-    def milliseconds(index: object, *_: Any) -> dict[int, float]:
-        return dict.fromkeys((5, 40, 80), 9.0 if isinstance(index, ExactIndex) else 1.0)
-
-    monkeypatch.setattr(index_preparation, "Chooser", partial(index_choice.Chooser, max_exact_entries=10))
-    monkeypatch.setattr(index_choice, "milliseconds_per_batch", milliseconds)
-    by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
-    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))
-    assert files_of(made.path) == by_command
-    assert [name for name in by_command if name.endswith(".faiss")]
 
 
 def test_a_single_pair_is_enough(tiny_checkpoint: Path, tmp_path: Path) -> None:

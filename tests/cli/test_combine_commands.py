@@ -18,15 +18,15 @@ from support.made_stores import made_store, random_keys, random_values
 def test_stores_are_merged_and_split_and_say_so(tmp_path: Path) -> None:
     merged, parts = tmp_path / "merged.store", tmp_path / "parts"
     made = made_store(tmp_path / "made.store", random_keys(16, 8), random_values(16)).path
-    said = succeeds_silently("merge", made, made, "-o", merged, "--no-index")
+    said = succeeds_silently("merge", made, made, "-o", merged, "--no-estimate")
     assert said == f"merged     {merged}: 8 sentences, 32 entries\n"
     assert succeeds_silently("verify", merged).startswith("sound: ")
-    said = succeeds_silently("merge", made, made, "-o", tmp_path / "once.store", "--no-index", "--drop-duplicates")
+    said = succeeds_silently("merge", made, made, "-o", tmp_path / "once.store", "--no-estimate", "--drop-duplicates")
     assert said.splitlines()[0] == "left out   4 sentences of duplicate units"
-    said = succeeds_silently("split", merged, "--pairs", "3", "-o", parts, "--no-index")
+    said = succeeds_silently("split", merged, "--pairs", "3", "-o", parts, "--no-estimate")
     assert [line.split(": ")[1].split(",")[0] for line in said.splitlines()] == ["3 sentences"] * 2 + ["2 sentences"]
     assert sorted(path.name for path in parts.iterdir()) == ["00000.store", "00001.store", "00002.store"]
-    succeeds_silently("split", merged, "--by", "origin", "-o", tmp_path / "files", "--no-index")
+    succeeds_silently("split", merged, "--by", "origin", "-o", tmp_path / "files", "--no-estimate")
     assert "already exists" in fails("split", merged, "--pairs", "3", "-o", parts)
     assert "--by must be origin, got 'size'" in fails("split", merged, "--by", "size", "-o", tmp_path / "x")
     assert "choose how to split" in fails("split", merged, "-o", tmp_path / "x")
@@ -44,7 +44,7 @@ def test_a_merged_store_translates_as_one_that_was_built_from_both(
     stores = [tmp_path / "one", tmp_path / "two"]
     memories = [some_pairs(30, "a.tsv"), some_pairs(30, "b.tsv", start=25)]
     for path, pairs in zip(stores, memories, strict=True):
-        Datastore.build(path, pairs, tiny, config, make_index=False)
+        Datastore.build(path, pairs, tiny, config, estimate=False)
     merged = knnmt.merge(stores, tmp_path / "merged", model=tiny)
     built = Datastore.build(tmp_path / "built", [*memories[0], *memories[1]], tiny, config)
     assert list(merged.pairs()) == list(built.pairs())
@@ -58,7 +58,7 @@ def test_a_merged_store_translates_as_one_that_was_built_from_both(
         )
         assert [each.text for each in found] == [each.text for each in expected]
         assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
-    parts = knnmt.split(merged.path, tmp_path / "parts", by="origin", make_index=False)
+    parts = knnmt.split(merged.path, tmp_path / "parts", by="origin", estimate=False)
     assert [[pair.origin for pair in part.pairs()] for part in parts] == [
         [pair.origin for pair in pairs] for pairs in memories
     ]

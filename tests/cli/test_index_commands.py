@@ -57,25 +57,21 @@ def store(built_store: Callable[[int], Path], tmp_path: Path) -> Path:
     return shutil.copytree(built_store(80), tmp_path / "own.store")
 
 
-def test_a_build_ends_with_an_index_and_settings(tmp_path: Path, model: list[str]) -> None:
+def test_a_build_ends_with_settings_and_no_index(tmp_path: Path, model: list[str]) -> None:
     memory = tmp_path / "own.tsv"
     memory.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in some_pairs(60)), encoding="utf-8")
     said, _ = succeeds("build", memory, "-o", tmp_path / "a.store", *model)
     assert said.count("built      ") == 1
-    assert "\nindex      exact: nothing faster keeps recall 0.95 and variation 0.02\n" in said
+    assert "index" not in said
     assert "\nsettings   k:8|lambda:0." in said
     assert ", estimated from " in said
-    assert "variation     ms/" not in said  # the table is for `knnmt index`
     opened = Datastore.open(tmp_path / "a.store")
-    saved = read_saved(opened)
-    assert saved is not None
-    assert saved.kind == "exact"
-    calibration = Calibration.of(opened.path)
+    assert read_saved(opened) is None
+    calibration = Calibration.of(opened.path, by_segment=True)
     assert calibration is not None
     assert calibration.config().signature() in said
 
-    said, _ = succeeds("build", memory, "-o", tmp_path / "b.store", "--no-index", *model)
-    assert "index" not in said
+    said, _ = succeeds("build", memory, "-o", tmp_path / "b.store", "--no-estimate", *model)
     assert "settings" not in said
     assert {path.name for path in (tmp_path / "b.store").iterdir()} == {"manifest.json", "segments", "lock"}
 
@@ -240,12 +236,14 @@ def test_a_large_store_without_index_gives_a_hint(
 ) -> None:
     monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
     monkeypatch.setattr(memories, "warned", set())
-    _, said = succeeds("translate", "-d", store, *model, stdin=LINES)
+    whole = ["translate", "-d", str(store), "--search", "whole", *model]
+    assert "searched" not in succeeds("translate", "-d", store, *model, stdin=LINES)[1]  # by segment no index is needed
+    _, said = succeeds(*whole, stdin=LINES)
     assert said.count(f"knnmt: warning: {store}: searched exactly; `knnmt index {store}` makes it faster\n") == 1
     memories.warned.clear()
-    assert "searched" not in succeeds("translate", "-d", store, "--exact", *model, stdin=LINES)[1]
+    assert "searched" not in succeeds(*whole, "--exact", stdin=LINES)[1]
     build_index(Datastore.open(store), "exact")
-    assert "searched" not in succeeds("translate", "-d", store, *model, stdin=LINES)[1]
+    assert "searched" not in succeeds(*whole, stdin=LINES)[1]
 
 
 @pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -253,12 +251,11 @@ def test_a_large_store_without_index_gives_a_hint(
 @pytest.mark.parametrize(
     "command",
     [
-        "build {memory} -o {new}",
-        "adapt {memory} -o {new} --sample 1",
-        "translate -d {store} --max-tokens 4",
-        "tune {store} --dev {dev} --no-save",
+        "index {store}",
+        "translate -d {store} --search whole --max-tokens 4",
+        "tune {store} --dev {dev} --whole --no-save",
         "train-gate {store} --dev {dev} --epochs 1 --no-save",
-        "evaluate --pairs {dev} -d {store} --system other={store},k=2 --beam 1",
+        "evaluate --pairs {dev} --system one={store},search=whole --system other={store},search=whole,k=2 --beam 1",
     ],
 )
 def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
@@ -268,17 +265,13 @@ def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     monkeypatch.setattr(index_preparation, "Chooser", partial(Chooser, max_exact_entries=10))
     monkeypatch.setattr(memories, "warned", set())
     monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
-    for module in ("holding_out", "adapting"):
-        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    places = {"store": store, "memory": tmp_path / "m.tsv", "dev": tmp_path / "d.tsv", "new": tmp_path / "new.store"}
-    for name, pairs in (("memory", some_pairs(160)), ("dev", some_pairs(12, start=300))):
-        text = "".join(f"{each.source}\t{each.target}\n" for each in pairs)
-        places[name].write_text(text, encoding="utf-8")
-    said = "".join(succeeds(*command.format(**places).split(), *model, stdin=LINES))
+    dev = tmp_path / "d.tsv"
+    text = "".join(f"{each.source}\t{each.target}\n" for each in some_pairs(12, start=300))
+    dev.write_text(text, encoding="utf-8")
+    said = "".join(succeeds(*command.format(store=store, dev=dev).split(), *model, stdin=LINES))
     assert said.count("pip install 'knnmt[faiss]'") == 1
-    named = places["new"] if "{new}" in command else store
-    assert f"`knnmt index {named}`" in said
+    assert f"`knnmt index {store}`" in said
 
 
 def test_the_index_is_verified_with_its_store(store: Path) -> None:

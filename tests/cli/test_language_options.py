@@ -47,7 +47,9 @@ def test_one_pair_of_options_chooses_the_memory_s_languages_and_the_model_s(mode
     untold = knnmt("build", memory, "-o", store, "-m", model)
     assert untold.returncode == 1
     assert "has 3 languages and needs to know which to use: give --target-lang" in untold.stderr
-    built = knnmt("build", memory, "-o", store, "-m", model, "--source-lang", "de", "--target-lang", "en", "--no-index")
+    built = knnmt(
+        "build", memory, "-o", store, "-m", model, "--source-lang", "de", "--target-lang", "en", "--no-estimate"
+    )
     assert built.returncode == 0, built.stderr
     assert "1 sentence, " in built.stdout
 

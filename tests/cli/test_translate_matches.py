@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("memory")
     for number, entries in enumerate((ENTRIES[:1], ENTRIES[1:])):
         (place / f"{number}.po").write_text(catalog(entries), encoding="utf-8")
-    succeeds("build", place / "0.po", place / "1.po", "-o", place / "s", "--no-index")
+    succeeds("build", place / "0.po", place / "1.po", "-o", place / "s", "--no-estimate")
     return place / "s"
 
 

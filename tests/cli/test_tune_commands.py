@@ -57,7 +57,7 @@ def dev(tmp_path: Path) -> Path:
 
 def test_inspect_shows_the_settings_in_use_before_those_that_are_only_estimated(store: Path, model: list[str]) -> None:
     succeeds("index", store, *model)
-    estimated = read_settings(store)["calibration"]["temperature"]
+    estimated = read_settings(store)["calibration_by_segment"]["temperature"]
     assert f"\nsettings    k 8, T {estimated:.4g}, λ at most " in (said := succeeds("inspect", store))
     assert "\nestimated " not in said
     write_profiles(store, {"knn": Profile(RetrievalConfig(4, 0.5, 42.31), "likelihood", 9, None)}, "knn")
@@ -69,7 +69,7 @@ def test_inspect_shows_the_settings_in_use_before_those_that_are_only_estimated(
 
 def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:
     copy = shutil.copytree(store, tmp_path / "py.store")
-    said = succeeds("tune", store, "--dev", dev, *model)
+    said = succeeds("tune", store, "--dev", dev, "--whole", *model)
     assert "known       3 of 27 pairs have a source that the store holds, 3 with the same target: left out\n" in said
     tunes, reported = (
         int(said.split("development ")[1].split()[0]),
@@ -93,7 +93,8 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
     assert losses["knn"] < losses["alone"]
 
     heard: list[str] = []
-    found = knnmt.tune(str(copy), str(dev), model=model[1], tell=heard.append)
+    whole = knnmt.TuningConfig(whole=True)
+    found = knnmt.tune(str(copy), str(dev), whole, model=model[1], tell=heard.append)
     assert "".join(f"{line}\n" for line in heard) == said.partition("drawn")[0].replace(str(store), str(copy))
     assert (copy / "settings.json").read_bytes() == (store / "settings.json").read_bytes()
     assert {name: each.config for name, each in profiles.items()} == found.profiles
@@ -119,7 +120,7 @@ def reported(said: str) -> dict[str, float]:
 def test_what_was_there_stays_the_default_unless_something_is_better(
     store: Path, dev: Path, model: list[str], name: str, options: list[str]
 ) -> None:
-    tune = ["tune", str(store), "--dev", str(dev), *options, *model]
+    tune = ["tune", str(store), "--dev", str(dev), "--whole", *options, *model]
     said = succeeds(*tune, "--profile", "first")
     assert "compared    tuned settings are better: loss " in said
     assert reported(said)["first-fixed"] < reported(said)["first"]  # in text as uniform as this
@@ -152,11 +153,11 @@ def test_settings_that_only_the_tuning_half_likes_are_not_the_default(
     assert "on the reported pairs 2.1000 and 2.2000\n" in said
     assert f"with {store}; estimated stays its default\n" in said
     assert default_profile(store) is None
-    assert reported(said)["knn"] == reported(said)["before"]
+    assert reported(said)["segments"] == reported(said)["before"]
 
 
 def test_all_of_the_text_under_another_name_without_saving_first(store: Path, dev: Path, model: list[str]) -> None:
-    options = ["--dev", str(dev), "--all-dev", "--keep-known", "--cache-loss", "0", *model]
+    options = ["--dev", str(dev), "--all-dev", "--keep-known", "--whole", "--cache-loss", "0", *model]
     said = succeeds("tune", store, *options, "--no-save")
     assert "3 with the same target: kept\n" in said
     assert "development 27 pairs of " in said
@@ -183,8 +184,8 @@ def test_pairs_that_are_left_out_are_counted(store: Path, dev: Path, model: list
         (["--temperature", "10"], "--temperature is for --method bleu"),
         (["--confirm", "--temperature", "10"], "--temperature is for --method bleu"),
         (["--sample", "10"], "--sample is for --confirm or --method bleu"),
-        (["--bleu-loss", "0.2"], "--bleu-loss is for --confirm"),
-        (["--method", "bleu", "--bleu-loss", "0.2"], "--bleu-loss is for --confirm"),
+        (["--bleu-loss", "0.2"], "--bleu-loss is for --whole --confirm"),
+        (["--method", "bleu", "--bleu-loss", "0.2"], "--bleu-loss is for --whole --confirm"),
         (["--profile", ""], "cannot be called ''"),
         (["--profile", "cache"], "cannot be called 'cache', because tuning 'knn' saves"),
         (["--profile", "knn-fixed"], "cannot be called 'knn-fixed'"),
@@ -197,7 +198,7 @@ def test_options_without_effect_and_names_that_collide_are_refused(
 
 
 def test_bleu_decides_when_it_is_asked_to(store: Path, dev: Path, model: list[str]) -> None:
-    said = succeeds("tune", store, "--dev", dev, "--confirm", "--sample", "4", *model)
+    said = succeeds("tune", store, "--dev", dev, "--whole", "--confirm", "--sample", "4", *model)
     assert "confirming  on 4 of the tuning pairs\n" in said
     assert "translating 4 of the reported pairs\n" in said
     scores = [float(line.split()[1]) for line in said.split("chosen")[1].splitlines() if line.startswith("BLEU")]
@@ -212,7 +213,7 @@ def test_bleu_decides_when_it_is_asked_to(store: Path, dev: Path, model: list[st
     }
 
 
-@pytest.mark.parametrize("options", [["--confirm"], ["--method", "bleu", "--profile", "paper"]], ids=str)
+@pytest.mark.parametrize("options", [["--whole", "--confirm"], ["--method", "bleu", "--profile", "paper"]], ids=str)
 def test_what_was_there_stays_if_bleu_likes_it_best(
     store: Path, dev: Path, model: list[str], options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,19 +286,19 @@ def test_a_reduced_store_that_nothing_is_known_of_can_be_tuned(
 ) -> None:
     short = tmp_path / "short.store"
     reduce(Datastore.open(store), short, 12)
-    assert "Tune it (`knnmt tune`)" in refused("translate", "-d", short, *model)
+    assert "Tune it (`knnmt tune STORE --dev DEV`)" in refused("translate", "-d", short, *model)
     said = succeeds("tune", short, "--dev", dev, *model)
     assert "\nbefore " not in said
     succeeds("translate", "-d", short, *model)
 
 
 def test_damaged_profiles_are_written_anew(store: Path, dev: Path, model: list[str]) -> None:
-    sections: list[object] = [[], {"knn": {"config": {"k": "many"}}}]
+    sections: list[object] = [[], {"segments": {"config": {"k": "many"}}}]
     for section in sections:
-        write_settings(store, profiles=section, default_profile="knn")
+        write_settings(store, profiles=section, default_profile="segments")
         assert "knnmt tune" in refused("translate", "-d", store, *model)
         succeeds("tune", store, "--dev", dev, "--pairs", "4", *model)
-        assert read_profiles(store)["knn"].pairs == 4
+        assert read_profiles(store)["segments"].pairs == 4
 
 
 def test_inspecting_goes_on_past_a_damaged_profile(store: Path) -> None:
@@ -349,7 +350,7 @@ def test_fast_is_tuned_saved_beside_the_others_and_used(
     memory, known = tmp_path / "own.tsv", "Satz 31 ja ja nein"  # almost
     memory.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(60)), encoding="utf-8")
     made = tmp_path / "fast.store"
-    succeeds("build", memory, "-o", made, "--for-fast", "--no-index", *model)
+    succeeds("build", memory, "-o", made, "--for-fast", "--no-estimate", *model)
     usual = succeeds("translate", "-d", made, "--scores", "--fast", *model, text=known)
     said = succeeds("tune", made, "--dev", dev, "--fast", "--fast-candidates", "3", *model)
     assert "searched in stores of 3 occurrences of each source token" in said
@@ -377,11 +378,11 @@ def test_a_default_of_another_kind_gives_way(
     of_fast = Profile(RetrievalConfig(8, 0.5, 0.05, fast=FastConfig()), "likelihood", 40, 0.001)
     write_profiles(store, {"own": of_fast}, default="own")
     said = succeeds("tune", store, "--dev", dev, *model)
-    assert "compared    " in said  # with what is estimated for the whole store
-    assert default_profile(store) == "knn"
+    assert "compared    " in said  # with what is estimated
+    assert default_profile(store) == "segments"
     said = succeeds("tune", store, "--dev", dev, "--fast", *model)
     assert "compared    " in said
-    assert default_profile(store) == "knn"
+    assert default_profile(store) == "segments"
 
 
 def test_retrieval_by_segment_is_tuned_for_itself(store: Path, dev: Path, model: list[str]) -> None:
@@ -393,9 +394,9 @@ def test_retrieval_by_segment_is_tuned_for_itself(store: Path, dev: Path, model:
     translator = Translator(model[-1], device="cpu")
     for asked in (RetrievalSettings(search="segments"), RetrievalSettings(segments=3)):
         assert translator.memories.open(store).resolve(asked) == tuned
-    whole = translator.memories.open(store).resolve()
+    assert translator.memories.open(store).resolve() == tuned
+    whole = translator.memories.open(store).resolve(RetrievalSettings(search="whole"))
     assert whole.segments is None
-    assert translator.memories.open(store).resolve(RetrievalSettings(search="whole")) == whole
     with pytest.raises(SettingError, match="search whole and segments 3 do not go together"):
         translator.memories.open(store).resolve(RetrievalSettings(search="whole", segments=3))
     said = refused("tune", store, "--dev", dev, *model, "--segments", "3", "--method", "bleu")

@@ -32,7 +32,7 @@ def test_a_catalog_is_built_translated_searched_and_exported(tmp_path: Path) -> 
     catalog, store, lines = tmp_path / "a.po", tmp_path / "s", tmp_path / "lines.txt"
     entries = "".join(f"\nmsgid {quoted(one)}\nmsgstr {quoted(other)}\n" for one, other in ENTRIES)
     catalog.write_text(HEADER + entries, encoding="utf-8")
-    built = knnmt("build", catalog, "--source-lang", "de", "-o", store, "--no-index")
+    built = knnmt("build", catalog, "--source-lang", "de", "-o", store, "--no-estimate")
     assert "read       3 pairs" in built
     assert "5 sentences" in built
 
@@ -58,7 +58,7 @@ def test_a_catalog_is_built_translated_searched_and_exported(tmp_path: Path) -> 
 def test_accelerators_are_text_where_that_is_asked_for(tmp_path: Path) -> None:
     memory, store, lines = tmp_path / "a.tsv", tmp_path / "s", tmp_path / "lines.txt"
     memory.write_text("&Datei\t&Dossier\n", encoding="utf-8")
-    knnmt("build", memory, "--source-lang", "de", "-o", store, "--no-index", "--keep-accelerators")
+    knnmt("build", memory, "--source-lang", "de", "-o", store, "--no-estimate", "--keep-accelerators")
     lines.write_text("&Datei\n", encoding="utf-8")
     settings = ("--k", "4", "--lambda", "0.95", "--temperature", "5", "--jsonl", "--match", "--exact-matches", "ignore")
     (line,) = knnmt("translate", "-d", store, *settings, lines).splitlines()

@@ -183,7 +183,7 @@ def test_build_and_adapt_hand_slices_to_the_cluster(
     monkeypatch.setattr(ready_store, "encode_on", made)
     monkeypatch.setattr(adapting, "encode_on", made)
     pairs = some_pairs(12)
-    built = knnmt.build(pairs, tmp_path / "built", model=tiny, cluster=Cluster(workers=2), make_index=False)
+    built = knnmt.build(pairs, tmp_path / "built", model=tiny, cluster=Cluster(workers=2), estimate=False)
     translator = knnmt.Translator(tiny.name, device="cpu", settings="raw")
     adapted = knnmt.adapt(pairs, tmp_path / "adapted", model=translator, sample=0, cluster=Cluster(workers=3))
     assert [each.workers for each in asked] == [2, 3]

@@ -9,14 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from knnmt import Translator
-from knnmt.config import RetrievalConfig
+from knnmt.config import DEFAULT_SEGMENTS, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.settings import read_settings
@@ -30,12 +29,11 @@ from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development import search_text
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.tuning import Tuned, tune_positions
-from knnmt.index.saved import build_index, lags, read_saved
+from knnmt.index.saved import read_saved
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
 from support import warm
 from support.datastore_pairs import some_pairs
-from support.index_stores import faiss_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 PAIRS = some_pairs(160)
@@ -80,17 +78,17 @@ def test_every_step_gives_what_it_gives_by_itself(
 
     first = Datastore.build(tmp_path / "first", planned.built_first(), translator.engine)
     opened = OpenStore(first)
-    tuned = tune_positions(search_text(translator.engine, opened, planned.tuning).positions())
+    way = DEFAULT_SEGMENTS
+    tuned = tune_positions(search_text(translator.engine, opened, planned.tuning, way=way).positions(), way=way)
     profiles = read_profiles(made.store.path)
-    assert list(profiles) == ["knn", "knn-fixed", "cache"]
-    assert default_profile(made.store.path) == "knn"
-    assert profiles["knn"].config == tuned.fading.fading
-    assert profiles["knn-fixed"].config == tuned.fixed.fixed
-    assert profiles["cache"].config.cache is not None
+    assert list(profiles) == ["segments", "segments-fixed"]
+    assert default_profile(made.store.path) == "segments"
+    assert profiles["segments"].config == tuned.fading.fading
+    assert profiles["segments-fixed"].config == tuned.fixed.fixed
     assert {each.pairs for each in profiles.values()} == {len(planned.tuning)}
 
     fresh = [pair for pair in planned.reported if pair.target != copied]
-    positions = search_text(translator.engine, opened, fresh).positions()
+    positions = search_text(translator.engine, opened, fresh, way=way).positions()
     gain = made.gain
     assert gain is not None
     assert (gain.pairs, gain.known, gain.translated) == (len(fresh), 1, 3)
@@ -103,12 +101,12 @@ def test_every_step_gives_what_it_gives_by_itself(
     assert list(made.store.pairs()) == [*planned.built_first(), *planned.held_out]
     assert Counter(made.store.pairs()) == Counter(pairs)
     assert list(made.store.verify()) == []
-    assert read_saved(made.store) is not None
+    assert read_saved(made.store) is None
     assert [path.name for path in tmp_path.iterdir() if path.name != "first"] == ["own.store"]
     words = [line.split("  ")[0].strip() for line in heard]
-    starts = ["held out", "built", "index", "tuned", "compared"]
-    assert words[:5] == starts
-    assert [line.split()[0] for line in heard[5:]] == ["perplexity", "BLEU", "certainty", "put"]
+    starts = ["held out", "built", "tuned", "compared"]
+    assert words[:4] == starts
+    assert [line.split()[0] for line in heard[4:]] == ["perplexity", "BLEU", "certainty", "put"]
     certainty = Certainty.of_store(made.store.path)
     assert certainty is not None
     assert (certainty.pairs, certainty.config) == (3, tuned.fading.fading)
@@ -131,7 +129,6 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
     done: Counter[str] = Counter()
     for module, name in (
         (adapting, "build"),
-        (adapting, "prepare"),
         (tuning_steps, "pass_over"),
         (adapting, "measure_gain"),
     ):
@@ -146,8 +143,7 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
         assert not (tmp_path / "s").exists()
         assert before[line > 1 :] == heard[:line]
     made = adapt(planned, tmp_path / "s", model=translator, sample=1)
-    # Both halves, and the first once more: interrupted when it had its index, the store had no profiles yet.
-    assert done == {"build": 1, "prepare": 1, "pass_over": 3, "measure_gain": 1}
+    assert done == {"build": 1, "pass_over": 2, "measure_gain": 1}  # both halves
     assert list(made.store.pairs()) == list(whole.store.pairs())
     assert read_profiles(made.store.path) == read_profiles(whole.store.path)
     assert made.gain == whole.gain
@@ -167,7 +163,7 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
     made = adapt(plan(lambda: PAIRS), tmp_path / "own.store", model=translator, sample=0, tell=heard.append).store.path
     assert default_profile(made) is None
     estimated = translator.memories.open(made).resolve()
-    assert read_profiles(made)["knn"].config == estimated
+    assert read_profiles(made)["segments"].config == estimated
     (tuned,) = [line for line in heard if line.startswith("tuned")]
     assert tuned.startswith(
         "tuned      not used: tuned settings are not better on both parts of the text, so the estimated ones stay: k "
@@ -175,27 +171,6 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
     (compared,) = [line for line in heard if line.startswith("compared")]
     before, after = (float(compared.split()[place]) for place in (2, 4))
     assert before < after
-
-
-def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
-    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faiss_or_skip()
-    monkeypatch.setattr(adapting, "prepare", lambda store, *_, **__: build_index(store, "ivf-flat"))
-    monkeypatch.setattr(adapting, "lags", partial(lags, noticeable_entries=1))
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(adapting, "update_index", killed)
-        with pytest.raises(KeyboardInterrupt):
-            adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, sample=0)
-    store = adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, sample=0).store
-    assert Counter(store.pairs()) == Counter(PAIRS)
-    saved = read_saved(store)
-    assert saved is not None
-    assert saved.trained_entries < saved.entries == store.entries
 
 
 def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Translator, tmp_path: Path) -> None:
@@ -207,7 +182,7 @@ def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Tr
     assert made.gain is not None
     assert made.gain.pairs + made.gain.known == len(planned.reported)
     known = [pair for pair in planned.tuning if pair in pairs]
-    assert read_profiles(made.store.path)["knn"].pairs == len(planned.tuning) - len(known)
+    assert read_profiles(made.store.path)["segments"].pairs == len(planned.tuning) - len(known)
     assert not [line for line in heard if line.startswith(("held out", "put in", "BLEU"))]
 
 
@@ -318,13 +293,13 @@ def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) 
     made = Datastore.open(store)
     assert Counter(made.pairs()) == Counter(some_pairs(420))
     assert list(made.verify()) == []
-    assert default_profile(store) == "knn"
+    assert default_profile(store) == "segments"
     assert read_settings(store)["gain"]["translated"] == 1
 
 
 @pytest.mark.soak
 def test_a_run_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    kill_and_go_on(tiny_checkpoint, tmp_path / "s", ["held out", "index", "BLEU"], seed=3)
+    kill_and_go_on(tiny_checkpoint, tmp_path / "s", ["held out", "tuned", "BLEU"], seed=3)
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
@@ -348,9 +323,14 @@ def test_what_a_kill_at_the_very_end_left_is_cleared(
 def test_segments_that_a_kill_left_after_the_addition_do_not_stay(
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = plan(lambda: PAIRS)
+    planned, add = plan(lambda: PAIRS), Datastore.add
+
+    def killed_afterwards(*given: Any) -> None:
+        add(*given)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patched:
-        patched.setattr(adapting, "lags", stop_at(1)[1])  # after the addition
+        patched.setattr(Datastore, "add", killed_afterwards)
         with pytest.raises(KeyboardInterrupt):
             adapt(planned, tmp_path / "s", model=translator, sample=1)
     (unfinished,) = tmp_path.glob("s.adapting-*/store")
@@ -362,6 +342,6 @@ def test_segments_that_a_kill_left_after_the_addition_do_not_stay(
 
 @pytest.mark.soak
 def test_a_run_that_is_killed_at_every_stage(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    stages = ["held out", "held out", "built", "built", "index", "index", "tuned", "perplexity", "BLEU"]
+    stages = ["held out", "held out", "built", "built", "tuned", "tuned", "perplexity", "BLEU"]
     for seed in range(4):
         kill_and_go_on(tiny_checkpoint, tmp_path / f"s{seed}", stages, seed)

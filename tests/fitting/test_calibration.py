@@ -14,21 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from knnmt.compression.pruning import prune
 from knnmt.config import Fading
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.settings import SETTINGS, read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
-from knnmt.fitting.calibration import Calibration, Estimates, calibrate
+from knnmt.fitting.calibration import Calibration, Estimates, calibrate, calibrate_by_segment
 from knnmt.fitting.held_out import HeldOutQueries, sample
 from knnmt.fitting.likelihood import so_far as means_so_far
 from knnmt.fitting.likelihood import spread
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
+from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.combiner import SentenceDistances, log_fading
 from knnmt.retrieval.open_store import OpenStore
+from support.datastore_pairs import some_pairs
 from support.german import german_memory
 
 ROWS, K, VOCABULARY, STEPS = 6000, 8, 40, 10
@@ -273,3 +276,27 @@ def test_a_correction_keeps_what_was_estimated_and_much_that_is_new_does_not(
     third = second.following(opened)
     assert third.whole == Estimates(opened, tiny).whole
     assert third.whole is not estimated
+
+
+@pytest.mark.parametrize("kind", ["whole", "pruned"])
+def test_held_out_sentences_find_the_nearest_of_their_segments_and_never_themselves(
+    tiny: TransformerEngine, tmp_path: Path, kind: str
+) -> None:
+    opened = OpenStore(Datastore.build(tmp_path / "s", some_pairs(40), tiny), exact=True)
+    if kind == "pruned":
+        opened = OpenStore(prune(opened.datastore, tmp_path / "few", StoreIndex(opened.datastore).search, 4, 0))
+    snapshot = opened.snapshot
+    held_out = sample(snapshot.index.entries, 12)
+    distances_sq, ids = held_out.search_by_segment(snapshot, 3, 5)
+    entries = held_out.entries
+    for row in range(len(held_out.queries)):
+        number, sentence = held_out.places[int(held_out.sentences[row])]
+        source = snapshot.datastore.segments[number].divided("source_offsets", sentence).tolist()
+        (mine,) = snapshot.segment_entries([source], 4)
+        mine = mine[entries.sentence_of(mine)[1] != sentence]
+        distances = ((entries.keys_of(mine).astype(np.float64) - held_out.queries[row].double().numpy()) ** 2).sum(1)
+        assert distances_sq[row].tolist() == pytest.approx(np.sort(distances)[:5].tolist(), rel=1e-3, abs=1e-3)
+        assert set(ids[row].tolist()) <= set(mine.tolist())
+    found = calibrate_by_segment(snapshot, tiny, 3)
+    assert found is not None
+    assert found.segments == found.config().segments == found.config(fading=False).segments == 3

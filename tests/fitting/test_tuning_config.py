@@ -14,8 +14,10 @@ from knnmt.errors import SettingError
 @pytest.mark.parametrize(
     ("given", "names", "default"),
     [
-        ({}, ("knn", "knn-fixed", "cache"), True),
-        ({"confirm": True}, ("knn", "knn-fixed", "cache"), True),
+        ({}, ("segments", "segments-fixed", "segments-cache"), True),
+        ({"segments": 64}, ("segments", "segments-fixed", "segments-cache"), True),
+        ({"whole": True}, ("knn", "knn-fixed", "cache"), True),
+        ({"whole": True, "confirm": True}, ("knn", "knn-fixed", "cache"), True),
         ({"method": "bleu"}, ("bleu", "bleu-fixed", "bleu-cache"), False),
         ({"fast": FastConfig()}, ("fast", "fast-fixed", "fast-cache"), False),
         ({"method": "bleu", "profile": "own"}, ("own", "own-fixed", "own-cache"), True),
@@ -30,7 +32,7 @@ def test_limits_of_bleu_are_there_where_it_has_a_say() -> None:
     assert (TuningConfig().scores, TuningConfig().most_bleu_lost) == (False, None)
     confirmed = TuningConfig(confirm=True, sample=7)
     assert (confirmed.scores, confirmed.most_bleu_lost, confirmed.scored_pairs) == (True, 0.1, 7)
-    assert TuningConfig(confirm=True, bleu_loss=0.0).most_bleu_lost == 0.0
+    assert TuningConfig(whole=True, confirm=True, bleu_loss=0.0).most_bleu_lost == 0.0
     assert (TuningConfig(method="bleu").scores, TuningConfig(method="bleu").scored_pairs) == (True, 200)
 
 

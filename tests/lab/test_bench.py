@@ -147,6 +147,9 @@ def test_a_system_tells_what_would_make_its_search_faster(
     monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
     options = {"model": str(tiny_checkpoint), "device": "cpu", "settings": {}, "beam": 2}
     _, about = load_translator(datastore=str(store), **options)  # type: ignore[arg-type]
+    assert about["hint"] is None  # by segment
+    options["settings"] = {"search": "whole"}
+    _, about = load_translator(datastore=str(store), **options)  # type: ignore[arg-type]
     assert about["hint"] == f"searched exactly; `knnmt index {store}` makes it faster"
     _, about = load_translator(datastore=None, **options)  # type: ignore[arg-type]
     assert about["hint"] is None

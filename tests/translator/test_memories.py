@@ -65,10 +65,11 @@ def config_of(translator: Translator, store: Datastore, **settings: Any) -> Retr
 def test_a_store_without_settings_is_calibrated_when_it_is_opened(translator: Translator, store: Datastore) -> None:
     (store.path / "settings.json").unlink()
     memory = translator.memories.open(store)
-    assert memory.calibration.queries > 100
+    estimated = memory.estimates.by_segment
+    assert estimated.queries > 100
     assert not (store.path / "settings.json").exists()  # reading a store does not write to it
     config = config_of(translator, store)
-    assert config == memory.calibration.config()
+    assert config == estimated.config()
     assert config.fading is not None
     assert config.cache is None
 
@@ -106,7 +107,7 @@ def test_a_call_comes_before_the_translator_the_translator_before_the_profile_an
     translator = Translator(
         tiny_checkpoint, device="cpu", datastore=store, temperature=12.0, forms=False, settings="raw"
     )
-    estimated = translator.memories.open(store).calibration
+    estimated = translator.memories.open(store).estimates.by_segment
 
     def signed(**settings: Any) -> str:
         return translator.signature(**settings)
@@ -158,7 +159,7 @@ def test_a_profile_needs_no_estimate(translator: Translator, tiny: TransformerEn
 
 
 def test_a_weight_that_is_given_is_fixed_unless_asked_to_fade(translator: Translator, store: Datastore) -> None:
-    estimated = translator.memories.open(store).calibration
+    estimated = translator.memories.open(store).estimates.by_segment
     fixed = config_of(translator, store, interpolation_weight=0.3)
     assert (fixed.interpolation_weight, fixed.fading, fixed.temperature) == (0.3, None, estimated.temperature)
     fading = config_of(translator, store, interpolation_weight=0.3, fading=True)
@@ -363,13 +364,14 @@ def test_a_slow_search_is_warned_of_once_a_process(
     monkeypatch.setitem(sys.modules, "faiss", None)
     with warnings.catch_warnings():  # none where nobody asked for anything faster
         warnings.simplefilter("error")
-        Translator(tiny_checkpoint, device="cpu", datastore=store, exact=True, settings="raw")
+        Translator(tiny_checkpoint, device="cpu", datastore=store, search="whole", exact=True, settings="raw")
+        Translator(tiny_checkpoint, device="cpu", datastore=store, settings="raw")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        translator = Translator(tiny_checkpoint, device="cpu", datastore=store, settings="raw")
+        translator = Translator(tiny_checkpoint, device="cpu", datastore=store, search="whole", settings="raw")
         translator.translate(["Satz 3"], max_tokens=3)
         translator.translate(["Satz 3"], max_tokens=3, datastore=other, k=2)
-        Translator(tiny_checkpoint, device="cpu", datastore=other, settings="raw")
+        Translator(tiny_checkpoint, device="cpu", datastore=other, search="whole", settings="raw")
     (said,) = [str(each.message) for each in caught if each.category is SlowSearchWarning]
     assert said.startswith(f"{store.path}: every key is compared in every step, because FAISS is not installed: `pip ")
     assert f"`knnmt index {store.path}`" in said

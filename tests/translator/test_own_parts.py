@@ -130,11 +130,11 @@ def test_signatures_name_them_and_they_are_made_once(translator: Translator, sto
 
 
 def test_no_index_has_a_part_in_retrieval_by_segment(translator: Translator, store: Datastore) -> None:
-    whole, some = (translator.retrieval(datastore=store, segments=segments) for segments in (None, 3))
+    whole, some = (translator.retrieval(datastore=store, search=search) for search in ("whole", "segments"))
     assert whole is not None
     assert some is not None
     assert "|index:exact|" in whole.signature()
-    assert some.signature() == whole.signature().replace("|index:exact", "").replace("|cache:", "|segments:3|cache:")
+    assert some.signature() == whole.signature().replace("|index:exact", "").replace("|cache:", "|segments:512|cache:")
 
 
 def test_the_text_of_a_system_names_them(store: Datastore) -> None:

@@ -1,9 +1,8 @@
-"""How a store is searched unless a call says: as its profile says, else by its size; by segment it needs no index."""
+"""How a store is searched unless a call says: as its profile says, else by segment."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from knnmt import SegmentPair, Translator
 from knnmt.compression.pca import reduce
-from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore as PlainDatastore
 from knnmt.errors import SettingError
 from knnmt.evaluation import tuning_steps
@@ -20,13 +19,11 @@ from knnmt.evaluation.tuning import tune as tune_store
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.development import search_text
 from knnmt.fitting.development_text import read_development
-from knnmt.fitting.index_preparation import make_ready, prepare
+from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.ready_store import Datastore
-from knnmt.fitting.search_choice import choose_search
-from knnmt.fitting.tuning import tune_positions
+from knnmt.fitting.tuning import Tried, tune_positions
 from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.saved import read_saved
-from knnmt.retrieval import open_store
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
@@ -47,42 +44,44 @@ def config_of(translator: Translator, store: Path, **settings: Any) -> Retrieval
     return translator.memories.open(store).resolve(settings_of(RetrievalSettings, None, **settings))
 
 
-def test_a_large_store_is_searched_by_segment_and_needs_no_index(
-    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(open_store, "FROM_SENTENCES", 30)
-    store = Datastore.build(tmp_path / "large", some_pairs(30), translator.engine)
+def test_a_store_of_any_size_is_searched_by_segment_and_has_no_index(translator: Translator, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "built", some_pairs(30), translator.engine)
     assert read_saved(store) is None
     assert Calibration.of(store.path) is None
     estimated = Calibration.of(store.path, by_segment=True)
     assert estimated is not None
+    assert estimated.segments == DEFAULT_SEGMENTS
     assert config_of(translator, store.path) == estimated.config()
-    assert config_of(translator, store.path).segments == 128
-    assert "|segments:128|" in translator.signature(datastore=store)
-    assert translator.translate("Satz 3", datastore=store).text
+    assert f"|segments:{estimated.segments}|" in translator.signature(datastore=store)
 
     whole = config_of(translator, store.path, search="whole")
     assert whole == translator.memories.open(store).calibration.config()
     assert whole.segments is None
-    assert translator.translate("Satz 3", datastore=store, search="whole").text
     assert config_of(translator, store.path, cache=3.0) == replace(whole, cache=CacheConfig(3.0))  # only whole has one
 
     short, _ = reduce(PlainDatastore.open(store.path), tmp_path / "short", 8)
     assert config_of(translator, short.path) == estimated.config()  # it inherits what was estimated
 
-    prepare(store, translator.engine)  # whoever makes an index wants it used
+    prepare(store, translator.engine)  # an index is for whoever asks for the whole store
     translator.memories.refresh([store])
-    assert config_of(translator, store.path).segments is None
+    assert config_of(translator, store.path) == estimated.config()
+    assert Calibration.of(store.path) is not None
 
-    short, _ = reduce(PlainDatastore.open(store.path), tmp_path / "shorter", 8)
-    assert config_of(translator, short.path) == config_of(translator, store.path)  # nothing is known by segment
+    plain = PlainDatastore.build(tmp_path / "plain", some_pairs(30), translator.engine)
+    assert config_of(translator, plain.path).segments == DEFAULT_SEGMENTS  # estimated at opening
+    short, _ = reduce(plain, tmp_path / "shorter", 8)
+    with pytest.raises(SettingError, match="knnmt tune STORE --dev DEV"):
+        config_of(translator, short.path)
 
-    small = Datastore.build(tmp_path / "small", some_pairs(29), translator.engine)
-    assert read_saved(small) is not None
-    assert config_of(translator, small.path).segments is None
-    asked = config_of(translator, small.path, search="segments")
-    assert asked == translator.memories.open(small).estimates.by_segment.config()
-    assert make_ready(small, translator.engine) is not None
+
+def test_a_store_without_more_segments_is_searched_as_a_whole(translator: Translator, tmp_path: Path) -> None:
+    store = PlainDatastore.build(tmp_path / "s", some_pairs(30), translator.engine).path
+    sources = ["Satz 3", "Satz 29 und mehr", "etwas anderes"]
+    config = RetrievalConfig(4, 0.6, 30.0, segments=30)
+    by_segment = translator.translate(sources, datastore=store, profile=config)
+    whole = translator.translate(sources, datastore=store, profile=replace(config, segments=None))
+    assert [each.text for each in by_segment] == [each.text for each in whole]
+    assert [each.score for each in by_segment] == [each.score for each in whole]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +94,8 @@ def test_a_large_store_is_searched_by_segment_and_needs_no_index(
         ("segments", {"profile": "knn"}, WHOLE),
         ("knn", {}, WHOLE),
         ("knn", {"search": "segments"}, BY_SEGMENT),
-        ("own-segments", {}, replace(BY_SEGMENT, k=3)),
-        ("own-segments", {"search": "whole"}, replace(WHOLE, k=3)),
+        ("own", {}, replace(BY_SEGMENT, k=3)),
+        ("own", {"search": "whole"}, WHOLE),
         ("own", {"search": "segments"}, replace(BY_SEGMENT, k=3)),
         (None, {"search": "segments"}, BY_SEGMENT),
     ],
@@ -108,8 +107,7 @@ def test_what_is_asked_for_finds_the_settings_tuned_for_it(
     configs = {
         "knn": WHOLE,
         "segments": BY_SEGMENT,
-        "own": replace(WHOLE, k=3),
-        "own-segments": replace(BY_SEGMENT, k=3),
+        "own": replace(BY_SEGMENT, k=3),
     }
     profiles = {name: Profile(config, "likelihood", 40, 2.0) for name, config in configs.items()}
     write_profiles(store, profiles, default)
@@ -119,31 +117,21 @@ def test_what_is_asked_for_finds_the_settings_tuned_for_it(
 
 
 @pytest.fixture
-def small_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random model's text says little, so that anything loses hardly more."""
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 2)
-    monkeypatch.setattr(tuning_steps, "choose_search", partial(choose_search, most_lost=9.0, counts=(5,)))
 
 
-@pytest.mark.usefixtures("small_choices")
-def test_adapting_makes_no_index_where_segments_are_chosen(translator: Translator, tmp_path: Path) -> None:
+def test_adapting_tunes_search_by_segment_and_makes_no_index(translator: Translator, tmp_path: Path) -> None:
     heard: list[str] = []
     made = adapt(some_pairs(420), tmp_path / "s", model=translator, sample=2, tell=heard.append)
-    assert [line.split()[0] for line in heard] == [
-        *("held", "built", "search", "tuned", "compared", "perplexity", "BLEU", "put")
-    ]
-    assert heard[2].startswith("search     by 5 segments; loss ")
+    assert [line.split()[0] for line in heard] == ["held", "built", "tuned", "compared", "perplexity", "BLEU", "put"]
     assert read_saved(made.store) is None
     profiles = read_profiles(made.store.path)
-    assert list(profiles) == ["knn", "segments"]
-    assert default_profile(made.store.path) == "segments"
-    assert config_of(translator, made.store.path) == profiles["segments"].config
-    assert profiles["segments"].config.segments == 5
-    assert config_of(translator, made.store.path, search="whole") == profiles["knn"].config
-    assert profiles["knn"].config.segments is None
+    assert set(profiles) == {"segments", "segments-fixed"}
+    assert default_profile(made.store.path) in ("segments", None)
+    if default_profile(made.store.path):
+        assert config_of(translator, made.store.path) == profiles["segments"].config
     assert made.gain is not None
-    for way in ("whole", "segments"):
-        assert translator.translate("Satz 3", datastore=made.store, search=way).text
 
     again: list[str] = []
 
@@ -159,26 +147,25 @@ def test_adapting_makes_no_index_where_segments_are_chosen(translator: Translato
     assert read_profiles(resumed.store.path) == profiles
 
 
-@pytest.mark.usefixtures("small_choices")
-def test_tuning_decides_how_to_search_unless_it_is_told(translator: Translator, tmp_path: Path) -> None:
-    store = PlainDatastore.build(tmp_path / "s", some_pairs(60), translator.engine).path
+@pytest.mark.usefixtures("small_cache")
+def test_tuning_is_by_segment_unless_it_is_told(translator: Translator, tmp_path: Path) -> None:
+    store = PlainDatastore.build(tmp_path / "s", some_pairs(60), translator.engine)
     pairs = [SegmentPair(f"{each.source} neu", each.target, each.origin) for each in some_pairs(40, start=100)]
-    heard: list[str] = []
-    found = tune_store(store, pairs, model=translator, tell=heard.append)
-    assert found.default == default_profile(store) == "segments"
-    assert [line for line in heard if line.startswith("search      by 5 segments; loss")]
-    assert list(found.losses) == ["alone", "before", "segments"]
-    assert list(read_profiles(store)) == ["knn", "segments"]
+    dev = read_development(store, pairs)
 
-    found = tune_store(store, pairs, TuningConfig(whole=True), model=translator)
-    assert found.default == default_profile(store) == "knn"
-    assert list(read_profiles(store)) == ["knn", "segments", "knn-fixed", "cache"]
-    assert config_of(translator, store).segments is None
+    def by_itself(way: int | None) -> Tried:
+        return tune_positions(
+            search_text(translator.engine, OpenStore(store), dev.tuning, way=way).positions(), way=way
+        ).fading
 
-    found = tune_store(store, pairs, TuningConfig(profile="own", confirm=True, sample=3), model=translator)
-    assert set(found.profiles) == {"own", "own-segments"}  # BLEU has the last word, also on how to search
-    assert found.default == next(iter(found.profiles))
-    dev = read_development(PlainDatastore.open(store), pairs)
-    opened = OpenStore(PlainDatastore.open(store))
-    by_itself = tune_positions(search_text(translator.engine, opened, dev.tuning, way=5).positions(), way=5)
-    assert found.tuned.fading == by_itself.fading
+    found = tune_store(store.path, pairs, model=translator)
+    assert found.tuned.fading.fading == by_itself(DEFAULT_SEGMENTS).fading
+    assert list(read_profiles(store.path)) == ["segments", "segments-fixed"]
+    found = tune_store(store.path, pairs, TuningConfig(segments=5), model=translator)
+    assert found.tuned.fading.fading == by_itself(5).fading
+    assert list(read_profiles(store.path)) == ["segments", "segments-fixed"]
+    found = tune_store(store.path, pairs, TuningConfig(whole=True), model=translator)
+    assert found.tuned.fading.fading == by_itself(None).fading
+    assert list(read_profiles(store.path)) == ["segments", "segments-fixed", "knn", "knn-fixed", "cache"]
+    assert config_of(translator, store.path, search="whole") == read_profiles(store.path)["knn"].config
+    assert config_of(translator, store.path, search="segments") == read_profiles(store.path)["segments"].config

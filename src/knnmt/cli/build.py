@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli.advice import command
-from knnmt.cli.index import tell_ready
+from knnmt.cli.index import estimate_and_tell
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import ModelOption, SourceLanguage, TargetLanguage, model_of_memories
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
-from knnmt.cli.progress import counter, progress_bars
+from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.datastore.manifest import sizes
@@ -36,12 +35,8 @@ def build(
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an interrupted build instead of continuing it.")
     ] = False,
-    make_index: Annotated[
-        bool,
-        typer.Option(
-            "--index/--no-index",
-            help="Estimate the store's settings at the end, and index it unless it is searched by segment.",
-        ),
+    estimate: Annotated[
+        bool, typer.Option("--estimate/--no-estimate", help="Estimate the store's settings at the end.")
     ] = True,
     device: Device = None,
     threads: Threads = None,
@@ -54,8 +49,7 @@ def build(
 
     The frozen model reads every pair once. For each target token the store keeps the decoder's state before it (the
     key), the token (the value), and the token's origin. If interrupted, rerun the command; it resumes. At the end, the
-    command estimates settings that fit the store. A store of fewer than 100,000 segments also gets an index that finds
-    near keys fast. Larger stores are searched by segment, which needs no index.
+    command estimates settings that fit the store.
 
     Examples:
 
@@ -99,11 +93,8 @@ def build(
         f"built      {output}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} "
         f"dimensions, {in_words(size)}, in {seconds:.1f} s"
     )
-    if make_index:
+    if estimate:
         from knnmt.datastore.store import Datastore
-        from knnmt.fitting.index_preparation import make_ready
 
-        store = Datastore.open(output)
-        with ends_with(f"the store is built; {command('index', output)} builds its index"):
-            choice = make_ready(store, engine, progress_bars)
-        tell_ready(store, choice)
+        with ends_with("the store is built; its settings will be estimated when it is used"):
+            estimate_and_tell(Datastore.open(output), engine)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from knnmt.cli.advice import command
 from knnmt.cli.change import ModelOfChanges, StoreArgument
-from knnmt.cli.index import tell_ready
+from knnmt.cli.index import estimate_and_tell
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Threads
-from knnmt.cli.progress import counter, progress_bars
+from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports, load_quickly
 from knnmt.datastore.manifest import sizes
 from knnmt.engine.checkpoint import NamedByStore
@@ -21,12 +20,8 @@ from knnmt.engine.checkpoint import NamedByStore
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
 
-MakeIndex = Annotated[
-    bool,
-    typer.Option(
-        "--index/--no-index",
-        help="Estimate the settings of each new store at the end, and index it unless it is searched by segment.",
-    ),
+EstimateEach = Annotated[
+    bool, typer.Option("--estimate/--no-estimate", help="Estimate the settings of each new store at the end.")
 ]
 _AGAIN = "rerun the command; it resumes"
 
@@ -42,7 +37,7 @@ def merge(
         bool,
         typer.Option("--drop-duplicates", help="Skip units whose source and target have already occurred."),
     ] = False,
-    make_index: MakeIndex = True,
+    estimate: EstimateEach = True,
     model: ModelOfChanges = None,
     threads: Threads = None,
 ) -> None:
@@ -69,8 +64,8 @@ def merge(
     if total > manifest.sentences:
         typer.echo(f"left out   {total - manifest.sentences:,} sentences of duplicate units")
     typer.echo(f"merged     {output}: {sizes(manifest.sentences, manifest.entries)}")
-    if make_index:
-        _make_ready([Datastore.open(output)], model, threads)
+    if estimate:
+        _estimate([Datastore.open(output)], model, threads)
 
 
 def split(
@@ -85,7 +80,7 @@ def split(
         int | None,
         typer.Option(min=1, help="At most this many units in each new store, in their order.", show_default=False),
     ] = None,
-    make_index: MakeIndex = True,
+    estimate: EstimateEach = True,
     model: ModelOfChanges = None,
     threads: Threads = None,
 ) -> None:
@@ -115,22 +110,19 @@ def split(
     made = [Datastore.open(place) for place in places]
     for each in made:
         typer.echo(f"made       {each.path}: {sizes(each.manifest.sentences, each.manifest.entries)}")
-    if make_index:
-        _make_ready(made, model, threads)
+    if estimate:
+        _estimate(made, model, threads)
 
 
-def _make_ready(stores: Sequence[Datastore], model: str | None, threads: int | None) -> None:
-    """Estimate settings, and build an index if one is used."""
+def _estimate(stores: Sequence[Datastore], model: str | None, threads: int | None) -> None:
+    """Estimate the settings of new stores. All of them are of one model."""
     manifest = stores[0].manifest
     languages = (manifest.source_language, manifest.target_language)
     engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
     stores[0].require_engine(engine)
-    from knnmt.fitting.index_preparation import make_ready
-
     for store in stores:
-        with ends_with(f"the store is made; {command('index', store.path)} builds its index"):
-            choice = make_ready(store, engine, progress_bars)
-        tell_ready(store, choice)
+        with ends_with("the store is made; its settings will be estimated when it is used"):
+            estimate_and_tell(store, engine)
 
 
 def shard_set(

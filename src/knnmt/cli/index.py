@@ -1,4 +1,4 @@
-"""`knnmt index`: make the search of a store fast, and show what that costs."""
+"""`knnmt index`: make search of a whole store fast, and show what that costs; and the settings of new stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from knnmt.engine.checkpoint import NamedByStore
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
     from knnmt.engine.base import Engine
-    from knnmt.fitting.index_choice import Candidate, Choice, Target
+    from knnmt.fitting.calibration import Calibration
+    from knnmt.fitting.index_choice import Candidate, Target
 
 _DEVELOPMENT_PAIRS = 500
 
@@ -58,7 +59,9 @@ def index(
     model: ModelOfStore = None,
     threads: Threads = None,
 ) -> None:
-    """Choose and build the index that a store is searched with. Also estimates the store's settings.
+    """Choose and build the index for search of the whole store (`--search whole`). Also estimates the store's settings.
+
+    By default, a store is searched by segment, which needs no index.
 
     The command compares candidates with exact search over the full keys. Recall is the part of the nearest entries that
     are found. Variation is the mean total variation between the memory's distributions. ms is the time for 5, 40 and 80
@@ -104,6 +107,7 @@ def prepare_store(
     table: Callable[[str], None],
 ) -> None:
     """Estimate settings, choose an index, and report both."""
+    from knnmt.fitting.calibration import Calibration
     from knnmt.fitting.fidelity import BATCHES
     from knnmt.fitting.index_preparation import prepare
 
@@ -122,17 +126,18 @@ def prepare_store(
         measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
         table(f"{candidate.name:<42} {measured} {times} {candidate.bytes_per_entry:8,}")
 
-    tell_ready(store, prepare(store, engine, target, kinds, pairs, first_good, line, progress_bars))
+    choice = prepare(store, engine, target, kinds, pairs, first_good, line, progress_bars)
+    typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
+    _tell_settings(Calibration.of(store.path))
 
 
-def tell_ready(store: Datastore, choice: Choice | None) -> None:
-    """Print how a store is searched and the settings estimated for that. choice: None for search by segment"""
-    from knnmt.fitting.calibration import Calibration
+def estimate_and_tell(store: Datastore, engine: Engine[Any]) -> None:
+    """Estimate the settings of a store, save them with it, and print them."""
+    from knnmt.fitting.calibration import estimate_settings
 
-    calibration = Calibration.of(store.path, by_segment=choice is None)
-    if choice is not None:
-        typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
-    elif calibration is not None:
-        typer.echo(f"search     by {calibration.segments} of its segments for each sentence; this needs no index")
-    if calibration is not None:
-        typer.echo(f"settings   {calibration.config().signature()}, estimated from {calibration.queries:,} entries")
+    _tell_settings(estimate_settings(store, engine))
+
+
+def _tell_settings(estimated: Calibration | None) -> None:
+    if estimated is not None:
+        typer.echo(f"settings   {estimated.config().signature()}, estimated from {estimated.queries:,} entries")

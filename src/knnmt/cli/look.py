@@ -73,10 +73,12 @@ class _Estimated:
     temperature: float
     fading_weight: float
     fading: Fading
+    segments: int
 
     @property
     def in_words(self) -> str:
-        return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.fading).in_words
+        settings = (self.k, self.fading_weight, self.temperature, self.fading)
+        return RetrievalConfig(*settings, segments=self.segments).in_words
 
 
 def inspect(
@@ -216,7 +218,7 @@ def _show_index(store: Datastore) -> None:
         profiles, used = Profiles.of(store.path), None
         with _damage_said(place):
             used = profiles.default_name()
-        if (found := read_settings(store.path).get("calibration")) is not None:
+        if (found := read_settings(store.path).get("calibration_by_segment")) is not None:
             with _damage_said(place):
                 estimated = as_record(_Estimated, found, others=True).in_words
                 stays = f"estimated   {estimated}; --profile {ESTIMATED} uses them"

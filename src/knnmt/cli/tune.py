@@ -12,7 +12,7 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import heavy_imports
-from knnmt.config import FastConfig
+from knnmt.config import DEFAULT_SEGMENTS, FastConfig
 from knnmt.datastore.settings import SETTINGS
 from knnmt.fitting.development_text import MAX_PAIRS, read_development
 from knnmt.fitting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningConfig, refuse_idle
@@ -34,8 +34,8 @@ def tune(
         str | None,
         typer.Option(
             help="Save the profile under this name, with NAME-fixed and NAME-cache (for knn: cache), and make it "
-            "the store's default.  [default: knn; bleu with --method bleu, fast with --fast, segments with "
-            "--segments; these three do not become the default]",
+            "the store's default.  [default: segments; knn with --whole; bleu with --method bleu and fast with --fast, "
+            "which do not become the default]",
             show_default=False,
         ),
     ] = None,
@@ -56,13 +56,13 @@ def tune(
     ] = None,
     cache_loss: Annotated[
         float,
-        typer.Option(min=0, help="The cache may lose at most this many nats per token."),
+        typer.Option(min=0, help="With --whole: the cache may lose at most this many nats per token."),
     ] = CACHE_LOSS,
     bleu_loss: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help=f"With --confirm: the cache may lose at most this much BLEU.  [default: {BLEU_LOSS:g}]",
+            help=f"With --whole --confirm: the cache may lose at most this much BLEU.  [default: {BLEU_LOSS:g}]",
             show_default=False,
         ),
     ] = None,
@@ -99,8 +99,7 @@ def tune(
         typer.Option(
             min=1,
             metavar="N",
-            help="Tune retrieval by this many segments instead, and save it as segments and segments-fixed: knnmt "
-            "translate --search segments uses it.",
+            help=f"Tune search in this many segments for each sentence.  [default: {DEFAULT_SEGMENTS}]",
             show_default=False,
         ),
     ] = None,
@@ -108,7 +107,7 @@ def tune(
         bool,
         typer.Option(
             "--whole",
-            help="Tune search of the whole store. Without this option, DEV decides between that and search by segment.",
+            help="Tune search of the whole store instead, and its cache: knnmt translate --search whole uses it.",
         ),
     ] = False,
     exact: Exact = False,

@@ -1,5 +1,4 @@
-"""Adapting to a memory in one step: a store is built, indexed, tuned and measured on a held-out part, which is then
-added.
+"""Adapting to a memory in one step: a store is built, tuned and measured on a held-out part, which is then added.
 
 Everything happens in `STORE.adapting-DIGEST/`; only a finished store is put in its place. If interrupted, the same call
 resumes: finished work in the unfinished store is not repeated.
@@ -34,18 +33,16 @@ from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_steps import StoreTuning
+from knnmt.fitting.calibration import estimate_settings
 from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development_text import DevelopmentText
-from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.ready_store import Datastore
 from knnmt.fitting.tuning import Compared
-from knnmt.fitting.tuning_config import SAMPLE, TuningConfig
+from knnmt.fitting.tuning_config import SAMPLE
 from knnmt.index.progress import Bars, no_bars
-from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
-from knnmt.retrieval.profiles import SEGMENTS, TUNED, default_profile, read_profiles
-from knnmt.translator.memories import warn_if_slow
+from knnmt.retrieval.profiles import SEGMENTS, default_profile, read_profiles
 from knnmt.translator.translator import Translator
 
 _GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings for the measurements
@@ -82,8 +79,8 @@ def adapt(
 ) -> Adapted:
     """Make a store from memories, as `knnmt adapt` does.
 
-    It is built, indexed if needed, tuned, and its gain is measured on held-out text, which is added at the end. If the
-    call is killed, the same call resumes.
+    It is built, tuned, and its gain is measured on held-out text, which is added at the end. If the call is killed, the
+    same call resumes.
 
     memories: files in any memory format, documents, folders, pairs (`read_memories` reads with your own settings), or a
         plan of what to hold out, which has its development text
@@ -229,39 +226,20 @@ class _Making:
             f"built      {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} dimensions"
         )
 
-    def _index(self) -> None:
-        """Make an index, with settings estimated from the store."""
-        store = self._open()
-        if read_saved(store) is None:
-            prepare(store, self._translator.engine, first_good=True, bars=self._bars)
-            self._translator.memories.refresh([self.path])
-        self._tell_index()
-
-    def _tell_index(self) -> None:
-        if (saved := read_saved(self._open())) is not None:
-            recall = f", which finds {saved.fidelity['recall']:.1%} of the nearest" if saved.fidelity else ""
-            self._tell(f"index      {saved.kind}{recall}")
-            warn_if_slow(self._translator.memories.open(self.path).opened, self._place)
-
     def tune(self) -> bool:
-        """Choose the search, profiles by likelihood and τ over beams; False if there is too little text for that.
-
-        If the whole store is to be searched, it gets an index.
-        """
+        """Estimate settings and tune them by likelihood; False if there is too little text for tuning."""
         plan = self._plan
-        if TUNED not in read_profiles(self.path):
+        if SEGMENTS not in read_profiles(self.path):
+            estimate_settings(self._open(), self._translator.engine)
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
             if len(pairs) < MIN_HELD_OUT // 4:
-                self._index()
                 self._tell(
                     "tuned      no; there is too little text that is new to the store. It uses its estimated settings"
                 )
                 return False
             self._choose(pairs)
-        else:
-            self._tell_index()
         profiles, default = read_profiles(self.path), default_profile(self.path)
-        main = profiles[default or (SEGMENTS if SEGMENTS in profiles else TUNED)]
+        main = profiles[default or SEGMENTS]
         fate = (
             ""
             if default
@@ -276,11 +254,7 @@ class _Making:
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
         memory = self._translator.memories.open(self.path)
         text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self._plan.reported))
-        # If there is an index, an interrupted run decided for the whole store.
-        config = TuningConfig(whole=read_saved(memory.opened.datastore) is not None)
-        tuning = StoreTuning(self._translator, memory, text, config, bars=self._bars, before_whole=self._index)
-        if tuning.choice is not None:
-            self._tell(f"search     {tuning.choice.in_words}")
+        tuning = StoreTuning(self._translator, memory, text, bars=self._bars)
         found = tuning.choose()
         self._reported = tuning.reported
         if found.compared is not None:  # first, because a store with profiles counts as compared
@@ -316,14 +290,11 @@ class _Making:
         return gain
 
     def put_in(self) -> None:
-        """Add the held-out pairs, unless they are already in the store, and update the index."""
+        """Add the held-out pairs, unless they are already in the store."""
         store = self._open()
         missing = overlap(store, self._plan.held_out).new
         with self._bars("adding", "pairs") as progress:  # if nothing is missing, it clears the rest of a killed run
             store.add(missing, self._translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
-        if lags(store):
-            with self._bars("indexing", "entries") as progress:
-                update_index(store, progress)
         if self._plan.held_out:
             manifest = store.manifest
             self._tell(

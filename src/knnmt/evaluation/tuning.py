@@ -15,7 +15,6 @@ from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_deve
 from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.progress import Bars, no_bars
 from knnmt.retrieval.open_store import require_for_fast
-from knnmt.translator.memories import warn_if_slow
 
 
 def tune(
@@ -57,7 +56,7 @@ def tune(
         require_sacrebleu(opened.manifest.target_language)
     translator = translator_of_store(opened, model, device, threads, exact)
     memory = translator.memories.open(opened)
-    tuning = StoreTuning(translator, memory, dev, config, tell, bars, lambda: warn_if_slow(memory.opened))
+    tuning = StoreTuning(translator, memory, dev, config, tell, bars)
     found = tuning.choose()
     found = replace(found, losses=tuning.report(found))
     if save:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, Way
+from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalConfig, Way
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import spread
 from knnmt.errors import DatastoreDamagedError, KnnmtWarning, SettingError
@@ -22,13 +22,12 @@ from knnmt.fitting.certainty import MIN_PAIRS, forget_certainty
 from knnmt.fitting.development import Development, pass_over, searched
 from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.search_choice import SearchChoice, choose_search
 from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid, tune_positions
 from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.progress import Bars, no_bars
-from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, segments_name, write_profiles
+from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.translator.memories import Memory
+from knnmt.translator.memories import Memory, warn_if_slow
 from knnmt.translator.translator import Translator
 
 CACHE_PAIRS = 40  # pairs whose beams show the effect of a cache
@@ -78,23 +77,19 @@ class StoreTuning:
         config: TuningConfig | None = None,
         tell: Tell = lambda _: None,
         bars: Bars = no_bars,
-        before_whole: Callable[[], None] = lambda: None,
     ) -> None:
-        """before_whole: called before the whole store is searched"""
         self._translator, self._memory, self._text = translator, memory, text
         self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
         self._store = memory.opened.datastore.path
         passed = self._pass(text.tuning, "tuning")
-        self.choice = self._choose_search(passed) if self._config.compares_searches else None
         self._way: Way = self._config.fast or self._config.segments
-        if self.choice is not None:
-            self._way = self.choice.chosen.segments
-        if self._way is None:
-            before_whole()
-        asked = RetrievalSettings(search="whole")
         if isinstance(self._way, FastConfig):
             asked = RetrievalSettings(fast=self._way.candidates)
-        elif self._way is not None:
+        elif self._config.searches_whole:
+            asked = RetrievalSettings(search="whole")
+            warn_if_slow(memory.opened)
+        else:
+            self._way = self._way or DEFAULT_SEGMENTS
             asked = RetrievalSettings(segments=self._way)
 
         def known(settings: RetrievalSettings) -> RetrievalConfig | None:
@@ -137,14 +132,6 @@ class StoreTuning:
         with self._bars("searching", "positions") as progress:
             return searched(engine, opened, passed, self._way, progress=lambda rows: progress(rows, len(passed)))
 
-    def _choose_search(self, passed: Development) -> SearchChoice | None:
-        """The kind of search, by the loss of each kind on some of the text; None if there is no choice."""
-        with self._bars("comparing searches", "ways") as progress:
-            choice = choose_search(self._translator.engine, self._memory.opened, passed, progress=progress)
-        if choice is not None:
-            self._tell(f"search      {choice.in_words}")
-        return choice
-
     def choose(self) -> TuningResult:
         """The settings that fit best, according to the configuration; nothing is saved yet."""
         config, compared = self._config, None
@@ -157,45 +144,24 @@ class StoreTuning:
         elif config.confirm:
             # Settings with fixed λ take no part: they harm text of other kinds.
             few = [each.fading for each in sorted(tuned.tried, key=lambda each: each.fading_loss)[:_MAX_CONFIRMED]]
-            other = [] if self._other_search is None else [self._other_search]
-            main, stays = self._by_bleu(list(dict.fromkeys([tuned.fading.fading, *few, *self._present(), *other])))
+            main, stays = self._by_bleu(list(dict.fromkeys([tuned.fading.fading, *few, *self._present()])))
         else:
             main, compared = self._unless_worse(tuned.fading.fading)
             stays = compared is not None and not compared.improves
         fixed = tuned.fixed.fixed if config.method == "likelihood" else None
         # The loss by a cache is computed with the weights of knnmt's own combiner.
         caches, cached = ([], None) if self._way is not None or config.own_parts else self._cache(main)
-        if self._chose_segments:
-            whole = main if main.way is None else self._other_search
-            others = (whole, None if main.segments else tuned.fading.fading)
-            named = {self._main_name(each): each for each in (main, *others) if each is not None}
-        else:
-            named = {name: each for name, each in zip(config.names, (main, fixed, cached), strict=True) if each}
+        named = {name: each for name, each in zip(config.names, (main, fixed, cached), strict=True) if each}
         becomes = config.may_become_default and not (stays and self._default_compares)
         return TuningResult(
             self._store,
             named,
-            self._main_name(main) if becomes else None,
+            config.names[0] if becomes else None,
             tuned,
             compared,
             stays,
             caches=caches,
         )
-
-    @property
-    def _chose_segments(self) -> bool:
-        """Whether the text decided for search by segment."""
-        return self.choice is not None and self._way is not None
-
-    @property
-    def _other_search(self) -> RetrievalConfig | None:
-        """The best settings for the whole store, if the text decided for search by segment."""
-        return self.choice.whole.tuned.fading.fading if self.choice is not None and self._chose_segments else None
-
-    def _main_name(self, main: RetrievalConfig) -> str:
-        """The name for settings. If the text decided for segments, they are saved beside those for the whole store."""
-        name = self._config.names[0]
-        return segments_name(name) if self._chose_segments and main.segments is not None else name
 
     def _by_likelihood(self) -> Tuned:
         """The best settings for each k."""
@@ -327,9 +293,6 @@ class StoreTuning:
         profiles: dict[str, Profile | None] = dict.fromkeys(names)
         main = next(iter(found.profiles))
         for name, config in found.profiles.items():
-            if not self._searches(config) and self.choice is not None:
-                profiles[name] = Profile(config, "likelihood", self.choice.pairs, self.choice.whole.loss)
-                continue
             by_bleu = self._config.scores and name != names[1]  # BLEU never decides the profile with the fixed λ
             scored = min(self._config.scored_pairs, len(self._text.tuning))
             method, pairs = ("bleu", scored) if by_bleu else ("likelihood", self._development.pairs)

@@ -16,6 +16,7 @@ import torch
 
 from knnmt.config import DEFAULT_SEGMENTS, Fading, RetrievalConfig, check
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, SettingError, quoted
 from knnmt.fitting.held_out import SENTENCES, HeldOutQueries, sample
@@ -131,6 +132,19 @@ def calibrate_by_segment(
     return calibrate(held_out, held_out.search_by_segment(store, segments, DEFAULT_K), engine, segments)
 
 
+def estimate_settings(store: Datastore, engine: Engine[State]) -> Calibration | None:
+    """Estimate the settings for search by segment of a store that was built, and save them with it.
+
+    A store that was made from another one keeps the settings of that one.
+    """
+    if store.manifest.transforms or not store.manifest.live_entries:
+        return Calibration.of(store.path, by_segment=True)
+    opened = OpenStore(store, exact=True)
+    if (found := calibrate_by_segment(opened.snapshot, engine, DEFAULT_SEGMENTS)) is not None:
+        found.save(store.path)
+    return found
+
+
 class Estimates:
     """The estimates for an open store: those saved with it, or new ones from a few sentences at the first use."""
 
@@ -168,7 +182,7 @@ class Estimates:
         """For search by segment."""
         if self._saved_by_segment is not None:
             return self._saved_by_segment
-        if self._store.projection is not None or not len(self._store.values):
+        if self._store.projection is not None or not self._store.datastore.manifest.live_entries:
             return Calibration.unknown(DEFAULT_SEGMENTS)
         found = calibrate_by_segment(self._store, self._engine, DEFAULT_SEGMENTS, _MAX_SENTENCES_AT_OPENING)
         return found or Calibration.unknown(DEFAULT_SEGMENTS)

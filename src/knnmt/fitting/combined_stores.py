@@ -15,7 +15,6 @@ from knnmt.distributed.sharded_store import SECONDS
 from knnmt.engine.base import Engine
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.fitting.ready_store import Datastore
-from knnmt.index.progress import Bars, no_bars
 
 
 def merge(
@@ -23,10 +22,9 @@ def merge(
     path: str | Path,
     *,
     drop_duplicates: bool = False,
-    make_index: bool = True,
+    estimate: bool = True,
     model: str | Path | Engine[Any] | None = None,
     progress: EntryProgress = no_progress,
-    bars: Bars = no_bars,
 ) -> Datastore:
     """Make one store from several of the same model, as `knnmt merge` does. If it is killed, the same call resumes.
 
@@ -34,17 +32,15 @@ def merge(
 
     path: a directory that does not exist yet
     drop_duplicates: leave out units whose source and target came before
-    make_index: estimate settings that fit the store, and make an index unless it is searched by segment
+    estimate: estimate settings that fit the store
     model: the stores' model, if it is not found by its name, or a loaded engine
     progress: is called with sentences and entries done
-    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
-        the total
     """
     check(not isinstance(stores, str | Path), "stores: expected a list of stores to merge, got one path")
     merge_stores([Datastore.open(each) for each in stores], Path(path), drop_duplicates, progress)
     made = Datastore.open(path)
-    if make_index:
-        _make_ready([made], model, bars)
+    if estimate:
+        _estimate([made], model)
     return made
 
 
@@ -54,10 +50,9 @@ def split(
     *,
     by: Literal["origin"] | None = None,
     pairs: int | None = None,
-    make_index: bool = True,
+    estimate: bool = True,
     model: str | Path | Engine[Any] | None = None,
     progress: EntryProgress = no_progress,
-    bars: Bars = no_bars,
 ) -> list[Datastore]:
     """Make several stores from one, in a new directory, as `knnmt split` does.
 
@@ -73,8 +68,8 @@ def split(
     opened = Datastore.open(store)
     places = split_store(opened, Path(directory), by == "origin", pairs, progress)
     made = [Datastore.open(place) for place in places]
-    if make_index:
-        _make_ready(made, model, bars)
+    if estimate:
+        _estimate(made, model)
     return made
 
 
@@ -120,14 +115,14 @@ def settings_by_segment(path: Path) -> bool:
     return Calibration.of(path, by_segment=True) is not None or SEGMENTS in read_profiles(path)
 
 
-def _make_ready(stores: Sequence[Datastore], model: str | Path | Engine[Any] | None, bars: Bars) -> None:
-    """Make settings, and an index if one is used. All stores are of one model."""
-    from knnmt.fitting.index_preparation import make_ready  # which brings PyTorch
+def _estimate(stores: Sequence[Datastore], model: str | Path | Engine[Any] | None) -> None:
+    """Estimate the settings of new stores. All of them are of one model."""
+    from knnmt.fitting.calibration import estimate_settings  # which brings PyTorch
 
     engine = engine_of(stores[0].manifest, model)
     stores[0].require_engine(engine)
     for store in stores:
-        make_ready(store, engine, bars)
+        estimate_settings(store, engine)
 
 
 def engine_of(manifest: Manifest, model: str | Path | Engine[Any] | None = None) -> Engine[Any]:

@@ -1,4 +1,4 @@
-"""Makes a store ready for use: fitting settings, and an index that is faithful and fast."""
+"""Prepares search of a whole store: settings that fit it, and an index that is faithful and fast."""
 
 from __future__ import annotations
 
@@ -7,30 +7,15 @@ from collections.abc import Callable, Sequence
 from knnmt.compression.pca import KeyProjection
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.overlap import overlap
-from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
-from knnmt.fitting.calibration import BY_SEGMENT, DEFAULT_K, Calibration, calibrate, calibrate_by_segment
+from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate, estimate_settings
 from knnmt.fitting.held_out import forced_queries, sample
 from knnmt.fitting.index_choice import Candidate, Choice, Chooser, Target
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.progress import Bars, no_bars
-from knnmt.retrieval.open_store import OpenStore, usual_segments
-
-
-def make_ready(store: Datastore, engine: Engine[State], bars: Bars = no_bars) -> Choice | None:
-    """Give a new store settings that fit it, and an index unless it is searched by segment.
-
-    Returns None if it is searched by segment: it is large, and nothing else is known of it.
-    """
-    segments = usual_segments(store)
-    if segments is None:
-        return prepare(store, engine, first_good=True, bars=bars)
-    if (found := calibrate_by_segment(OpenStore(store, exact=True).snapshot, engine, segments)) is not None:
-        found.save(store.path)
-    return None
 
 
 def prepare(
@@ -70,8 +55,7 @@ def prepare(
         calibration = calibrate(held_out, true, engine)
         if calibration is not None:
             calibration.save(store.path)
-        if BY_SEGMENT in read_settings(store.path):
-            write_settings(store.path, **{BY_SEGMENT: None})  # with an index the whole store is searched
+        estimate_settings(store, engine)
     temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
     chooser = Chooser(store, held_out, exact, true, temperature)
     return chooser.choose(target or Target(), kinds, first_good, hear, bars)

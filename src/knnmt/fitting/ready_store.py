@@ -24,7 +24,6 @@ from knnmt.documents.memory_languages import model_for
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.engine.base import Engine, State
 from knnmt.engine.languages import languages_of_text
-from knnmt.index.progress import Bars, no_bars
 
 
 class Datastore(store.Datastore):
@@ -38,18 +37,17 @@ class Datastore(store.Datastore):
         engine: Engine[State],
         config: BuildConfig | None = None,
         progress: EntryProgress = no_progress,
-        make_index: bool = True,
+        estimate: bool = True,
     ) -> Self:
         """Build a new store from pairs and open it (`knnmt.datastore.building`).
 
-        make_index: estimate settings that fit the store, and make an index unless it is searched by segment, as `knnmt
-            build` does
+        estimate: estimate settings that fit the store, as `knnmt build` does
         """
         made = super().build(path, pairs, engine, config, progress)
-        if make_index:
-            from knnmt.fitting.index_preparation import make_ready  # which brings PyTorch
+        if estimate:
+            from knnmt.fitting.calibration import estimate_settings  # which brings PyTorch
 
-            make_ready(made, engine)
+            estimate_settings(made, engine)
         return made
 
 
@@ -80,7 +78,7 @@ def build(
     path: str | Path,
     config: BuildConfig | None = None,
     *,
-    make_index: bool = True,
+    estimate: bool = True,
     restart: bool = False,
     model: str | Path | Engine[Any] | None = None,
     source_lang: str | None = None,
@@ -89,26 +87,23 @@ def build(
     threads: int | None = None,
     cluster: Cluster | None = None,
     progress: EntryProgress = no_progress,
-    bars: Bars = no_bars,
 ) -> Built:
     """Build a datastore from translation memories, as `knnmt build` does. If it is killed, the same call resumes.
 
     memories: files in any memory format, documents, folders, or pairs (`read_memories` reads with your own settings)
     path: a directory that does not exist yet
-    make_index: estimate settings that fit the store, and make an index
+    estimate: estimate settings that fit the store
     restart: discard an interrupted build instead of continuing it
     model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded engine, such as a translator's; by
         default the shipped model for the languages of the memories
     source_lang, target_lang: languages of the memories; by default the model's
     cluster: where Ray runs the model over the text; by default this process runs it
     progress: is called with pairs and entries done
-    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
-        the total
     """
     import torch
 
     from knnmt.engine.loading import load_engine
-    from knnmt.fitting.index_preparation import make_ready
+    from knnmt.fitting.calibration import estimate_settings
 
     if model is None:
         choice, memories = model_for(memories, source_lang, target_lang)
@@ -133,7 +128,7 @@ def build(
     encode = None if cluster is None else encode_on(cluster)
     made = build_store(Path(path), read, engine, config, progress, restart, encode)
     opened = Datastore.open(path)
-    if make_index:
-        make_ready(opened, engine, bars)
+    if estimate:
+        estimate_settings(opened, engine)
     lines = tuple(given.summary(made.dropped)) if isinstance(given, MemoryReading) else ()
     return Built(opened, made.dropped, made.reused, lines)

@@ -20,17 +20,17 @@ class TuningConfig:
     """The options of a tuning.
 
     method: "likelihood", or "bleu" for the paper's search over k and fixed λ
-    profile: the name to save under, with NAME-fixed and NAME-cache (for knn: cache). A given name becomes the store's
-        default. The default is knn, which also becomes the store's default; it is bleu for the method "bleu", fast for
-        `fast` and segments for `segments`, which do not
+    profile: the name to save under, with NAME-fixed and, for the whole store, NAME-cache (for knn: cache). A given name
+        becomes the store's default. The default is segments, and knn for `whole`, which also become the store's
+        default; it is bleu for the method "bleu" and fast for `fast`, which do not
     temperature: T for the method "bleu"; by default the best by likelihood
     confirm: let BLEU choose among the best by likelihood and confirm τ of the cache, and report BLEU
     sample: number of pairs to translate for each BLEU; by default 200
     cache_loss: the cache may lose at most this many nats per token
     bleu_loss: a confirmed cache may lose at most this much BLEU; by default 0.1
     fast: tune Fast kNN-MT with this many candidates instead
-    segments: tune retrieval by this many segments instead
-    whole: tune search of the whole store; otherwise the text decides between that and segments
+    segments: tune search by this many segments; by default 512
+    whole: tune search of the whole store instead; the method "bleu" also does that
     combiner, gate: for the method "bleu", the names of your own ones, "package.module:Name". A profile cannot name
         them, so the saved profile does not become the default
     """
@@ -59,8 +59,9 @@ class TuningConfig:
                 f"--{part} is for --method bleu; likelihood uses knnmt's own weights",
             )
             check(
-                self.profile != TUNED,
-                f"a profile does not name a {part}: give another --profile than {TUNED}, which commands use by default",
+                self.profile not in (TUNED, SEGMENTS),
+                f"a profile does not name a {part}: give another --profile than {self.profile}, which commands use by "
+                "default",
             )
         check(
             self.combiner is None or self.combiner not in (*TRAINED_COMBINERS, *registered(NETWORKS)),
@@ -68,7 +69,8 @@ class TuningConfig:
             f"{self.combiner}` chooses them",
         )
         refuse_idle(self.sample is not None and not self.scores, "--sample is for --confirm or --method bleu")
-        refuse_idle(self.bleu_loss is not None and not self.confirm, "--bleu-loss is for --confirm")
+        confirms = self.confirm and self.searches_whole
+        refuse_idle(self.bleu_loss is not None and not confirms, "--bleu-loss is for --whole --confirm")
         own = "--fast" if self.fast is not None else "--segments"
         refuse_idle(
             (self.fast is not None or self.segments is not None) and by_bleu,
@@ -89,9 +91,9 @@ class TuningConfig:
         return {part: name for part, name in given.items() if name is not None}
 
     @property
-    def compares_searches(self) -> bool:
-        """Whether the text decides how the store is searched."""
-        return self.method == "likelihood" and self.fast is None and self.segments is None and not self.whole
+    def searches_whole(self) -> bool:
+        """Whether the whole store is searched."""
+        return self.fast is None and (self.whole or self.method == "bleu")
 
     @property
     def scores(self) -> bool:
@@ -116,13 +118,13 @@ class TuningConfig:
     @property
     def may_become_default(self) -> bool:
         """Whether the chosen settings become the store's default if they are better than the earlier ones."""
-        return not self.own_parts and (self.profile is not None or self._usual_name == TUNED)
+        return not self.own_parts and (self.profile is not None or self._usual_name in (TUNED, SEGMENTS))
 
     @property
     def _usual_name(self) -> str:
-        if self.segments is not None:
-            return SEGMENTS
-        return FAST if self.fast else BY_BLEU if self.method == "bleu" else TUNED
+        if self.fast:
+            return FAST
+        return BY_BLEU if self.method == "bleu" else TUNED if self.searches_whole else SEGMENTS
 
 
 def refuse_idle(idle: bool, problem: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from threading import Lock
 
 import torch
@@ -113,19 +112,9 @@ class IndexSnapshot:
     @property
     def hint(self) -> str | None:
         """Advice that would improve the search, or None."""
-        return self.hint_for(self.store.path)
-
-    @property
-    def lacks_faiss(self) -> bool:
-        """Whether FAISS would improve the search, but is not installed."""
-        many = self.approximate is None and self.entries.entries > self.noticeable_entries
-        return self.missing is not None or (many and find_spec("faiss") is None)
-
-    def hint_for(self, path: Path) -> str | None:
-        """The same advice for a store that will be in another place."""
         if not self.advises:
             return None
-        command = f"`knnmt index {quoted(path)}`"
+        command = f"`knnmt index {quoted(self.store.path)}`"
         if self.damaged is not None:
             return f"searched exactly, because its index cannot be used: {self.damaged}"
         if self.missing is not None:
@@ -147,6 +136,12 @@ class IndexSnapshot:
         if self.approximate is None:
             return f"searched exactly; {command} makes it faster"
         return f"entries newer than the index are searched exactly; {command} adds them to the index"
+
+    @property
+    def lacks_faiss(self) -> bool:
+        """Whether FAISS would improve the search, but is not installed."""
+        many = self.approximate is None and self.entries.entries > self.noticeable_entries
+        return self.missing is not None or (many and find_spec("faiss") is None)
 
 
 class StoreIndex:

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.compression.pca import KeyProjection
-from knnmt.config import DEFAULT_SEGMENTS, FastConfig
+from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.lengths import TranslationLengths
-from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
@@ -35,7 +34,6 @@ from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.sentence_stores import SentenceStores
 
-FROM_SENTENCES = 100_000  # a store with this many is searched by segment, unless something else is known of it
 UNIT_SAME_DISTANCE = 0.06  # between keys of length 1
 KEYS_SAMPLED = 256  # keys whose lengths are measured
 SMALL = 1 << 17  # entries of a store that compiled steps search as a whole
@@ -179,7 +177,7 @@ class Snapshot:
             known = [source[:-1] for source in sources]  # all sources have the same end
             found = self.source_index.choose(known, min(segments, self.datastore.manifest.live_sentences))
             if segments >= self.datastore.manifest.live_sentences:
-                chosen = [self._live_ids()] * len(sources)
+                chosen = [self.live_ids] * len(sources)
             else:
                 own = self.source_index.entries_of(found.sentences, entries.said_again)
                 chosen = self.source_index.searched(own, sources)
@@ -201,11 +199,13 @@ class Snapshot:
         """
         found = self._all_entries.get((merged, scored))
         if found is None:
-            made = CompiledOwnEntries(library(), self.index.entries, [self._live_ids()], merged, scored)
+            made = CompiledOwnEntries(library(), self.index.entries, [self.live_ids], merged, scored)
             found = self._all_entries.setdefault((merged, scored), made)
         return found
 
-    def _live_ids(self) -> Array:
+    @cached_property
+    def live_ids(self) -> Array:
+        """The ids of all entries that were not removed, ascending."""
         entries = self.index.entries
         return np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
 
@@ -357,16 +357,6 @@ class OpenStore:
     @property
     def same_distance(self) -> float:
         return self.snapshot.same_distance
-
-
-def usual_segments(store: Datastore) -> int | None:
-    """In how many segments each sentence is searched if nothing was tuned; None for the whole store.
-
-    Small stores lose by search by segment. If the user made an index, it is used.
-    """
-    if store.manifest.live_sentences < FROM_SENTENCES or (store.path / INDEXES / INDEX_RECORD).exists():
-        return None
-    return DEFAULT_SEGMENTS
 
 
 def require_for_fast(store: Datastore) -> None:

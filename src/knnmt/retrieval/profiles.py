@@ -20,9 +20,9 @@ PROFILES = "profiles"
 DEFAULT = "default_profile"
 ESTIMATED = "estimated"  # not a saved profile: the settings estimated from the store alone
 FAST = "fast"  # the default name of a tuning for Fast kNN-MT, which calls with `fast` use
-SEGMENTS = "segments"  # the same for retrieval by segment
-TUNED, BY_BLEU = "knn", "bleu"  # the default names of a tuning by likelihood, and of one by BLEU
-_FIXED, _CACHE, _SEGMENTS = "-fixed", "-cache", "-segments"
+SEGMENTS = "segments"  # the default name of a tuning by likelihood
+TUNED, BY_BLEU = "knn", "bleu"  # the same for search of the whole store, by likelihood and by BLEU
+_FIXED, _CACHE = "-fixed", "-cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,7 @@ class Profiles:
 
     def of_search(self, by_segment: bool) -> RetrievalConfig | None:
         """The settings of a call that names a kind of search but no profile; None for the estimated settings."""
-        default = self.default_name() or ESTIMATED
-        other = segments_name(default) if by_segment else TUNED if default == SEGMENTS else _tuned_with(default)
-        for name in (default, other, SEGMENTS):
+        for name in (self.default_name(), SEGMENTS if by_segment else TUNED):
             if name in self.names():
                 config = self.profile(name).config
                 if config.fast is None and (config.segments is not None) == by_segment:
@@ -138,16 +136,11 @@ def names_of_tuning(name: str) -> tuple[str, str, str]:
     return name, f"{name}{_FIXED}", _CACHE[1:] if name == TUNED else f"{name}{_CACHE}"
 
 
-def segments_name(name: str) -> str:
-    """The name for settings by segment that the tuning of this name saves beside those for the whole store."""
-    return SEGMENTS if name in (TUNED, ESTIMATED) else f"{name}{_SEGMENTS}"
-
-
 def _tuned_with(name: str) -> str:
     """The name of the tuning that saves a profile of this name."""
     if name == _CACHE[1:]:
         return TUNED
-    return name.removesuffix(_FIXED).removesuffix(_CACHE).removesuffix(_SEGMENTS)
+    return name.removesuffix(_FIXED).removesuffix(_CACHE)
 
 
 def write_profiles(path: Path, profiles: Mapping[str, Profile | None], default: str | None = None) -> None:

@@ -41,7 +41,7 @@ class SentenceMixtures:
                 mixing = mixing_of(group.store, group.config, network)
                 mixing["vocabulary"] = vocabulary
                 use_counts, scored = group.config.use_counts, network is not None
-                if mine is None:
+                if mine is None or mine.entries[0] is group.store.live_ids:
                     own = group.store.all_entries(use_counts, scored)
                 else:
                     own = CompiledOwnEntries(library(), group.store.index.entries, mine.entries, use_counts, scored)

@@ -136,11 +136,11 @@ class RetrievalSettings(Settings):
     search: Annotated[
         Literal["whole", "segments"] | None,
         Description(
-            "whole: search all entries of the store, by its index. segments: search only the segments that cover a "
-            "source best, exactly; the cost does not grow with the store.",
+            "segments: search only the segments that cover a source best, exactly; the cost does not grow with the "
+            "store. whole: search all entries of the store, by its index if it has one.",
             str,
             choices=("whole", "segments"),
-            otherwise="the profile's; without one, segments for a store of at least 100,000 segments that has no index",
+            otherwise="the profile's; without one, segments",
         ),
     ] = None
     segments: Annotated[

@@ -32,7 +32,7 @@ from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.errors import DatastoreLockedError, InputError, KnnmtError, SettingError
-from knnmt.fitting.index_preparation import make_ready
+from knnmt.fitting.calibration import estimate_settings
 from knnmt.fitting.ready_store import build
 from knnmt.index.saved import lags, update_index
 from knnmt.records import as_record, parse_json
@@ -155,7 +155,7 @@ def _report_again(work: MemoryWork, pairs: Iterator[SegmentPair], reading: Memor
     """Report the same as the process that built the store and was killed."""
     store, engine = Datastore.open(work.store), _engine(work)
     if work.domain is None:
-        make_ready(store, engine)
+        estimate_settings(store, engine)
     too_long = sum(1 for _ in pairs) - sum(1 for _ in store.units())
     dropped = Counter({too_long_for(engine.max_positions): too_long} if too_long > 0 else {})
     tell({"ended": True, "made": True, "read": reading.summary(dropped)})
@@ -173,8 +173,8 @@ def _make_store(
         left_out = sum(reading.report.skipped.values())
         tell({"done": min(done + left_out, total), "of": total})
 
-    alone = work.domain is None  # here the store gets its own settings and index; otherwise those of the domain apply
-    made = build(pairs, work.store, config, make_index=alone, model=_engine(work), progress=progress)
+    alone = work.domain is None  # then the store has its own settings; otherwise those of the domain apply
+    made = build(pairs, work.store, config, estimate=alone, model=_engine(work), progress=progress)
     tell({"ended": True, "made": True, "read": reading.summary(made.dropped)})
 
 

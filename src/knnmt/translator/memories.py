@@ -411,15 +411,11 @@ class Memories:
         self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
 
 
-def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
-    """Warn about a search that could be much faster, and how: once per process for a store, once for a missing package.
-
-    place: where the store will be, if it is still being made
-    """
-    place = place or opened.datastore.path
-    index = opened.index.snapshot
+def warn_if_slow(opened: OpenStore) -> None:
+    """Warn about a search that could be much faster, and how: once per process for a store or a missing package."""
+    place, index = opened.datastore.path, opened.index.snapshot
     about = "faiss" if index.lacks_faiss else place
-    if about not in warned and (hint := index.hint_for(place)):
+    if about not in warned and (hint := index.hint):
         warned.add(about)
         warnings.warn(f"{place}: {hint}", SlowSearchWarning, stacklevel=3)
 

@@ -11,7 +11,7 @@ from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalCon
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.fitting.calibration import Estimates
-from knnmt.retrieval.open_store import require_for_fast, usual_segments
+from knnmt.retrieval.open_store import require_for_fast
 from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 from knnmt.retrieval.settings import RetrievalSettings
@@ -59,14 +59,14 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
     if needed and own.datastore.manifest.transforms:
         if segments is not None:
             raise SettingError(
-                f"{own.datastore.path}: this store was made from another one, and has no settings for search by "
-                f"segment. Tune it (`knnmt tune STORE --dev DEV --segments {segments}`); or search the whole store "
-                f"(`--search whole`); or give λ and the temperature yourself."
+                f"{own.datastore.path}: this store was made from one whose settings were not estimated. Tune it "
+                f"(`knnmt tune STORE --dev DEV`); or index the original (`knnmt index`) and make this store from it "
+                f"again; or give λ and the temperature yourself."
             )
         raise SettingError(
-            f"{own.datastore.path}: this store was made from one whose settings were not estimated. Tune it "
-            f"(`knnmt tune`); or index the original (`knnmt index`) and make this store from it again; or "
-            f"give λ and the temperature yourself."
+            f"{own.datastore.path}: this store was made from one whose settings were not estimated for search of the "
+            f"whole store. Tune it (`knnmt tune STORE --dev DEV --whole`); or index the original (`knnmt index`) and "
+            f"make this store from it again; or give λ and the temperature yourself."
         )
     same = {each: given[each] for each in _SAME if each in given}
     gate = given.get("gate", config.gate)
@@ -137,10 +137,11 @@ def _segments(given: Mapping[str, Any], start: RetrievalConfig | None, asked: st
     """How many segments each sentence is searched in; None for the whole store."""
     if asked == "whole":
         return None
-    of_store = usual_segments(own.datastore) if start is None else start.segments
-    if of_store and start is None and asked is None and own.estimates.by_segment.queries == 0:
-        of_store = None  # a reduced store, whose settings come from another
-    return given.get("segments") or of_store or (DEFAULT_SEGMENTS if asked == "segments" else None)
+    if (number := given.get("segments")) is not None:
+        return int(number)
+    if start is None:
+        return own.estimates.by_segment.segments
+    return start.segments or (DEFAULT_SEGMENTS if asked == "segments" else None)
 
 
 def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:

@@ -96,10 +96,11 @@ def load_translator(
         searches = (counted.rows, counted.searches, counted.first_rows, counted.first_searches)
         return [each.text for each in found], tokens, searches
 
+    retrieval = translator.retrieval()
     about = {
         "machine": machine(translator),
         "signature": translator.signature(),
-        "hint": None if datastore is None else translator.memories.open(datastore).opened.index.hint,
+        "hint": retrieval.store.index.hint if retrieval is not None and retrieval.config.way is None else None,
     }
     return translate, about
 

@@ -98,7 +98,7 @@ class DomainStores:
         """Build the full store. If interrupted, it resumes from the finished slices."""
         config = BuildConfig(*languages, for_fast=for_fast, accelerators="keep")  # the text as the paper used it
         Datastore.build(
-            self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)), make_index=False
+            self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)), estimate=False
         )
 
     def reduce(self, steps: Sequence[str]) -> None:

@@ -23,7 +23,6 @@ from knnmt import (
     SegmentPair,
     ThresholdGate,
     TrainedGate,
-    choose_search,
     divide,
     gate_text,
     score,
@@ -35,7 +34,7 @@ from knnmt import (
 )
 from knnmt_lab.reproduction import published_gate
 from knnmt_lab.reproduction.grid import KS, WEIGHTS, first_with_most
-from knnmt_lab.reproduction.plan import ALPHAS, SEGMENT_COUNTS, Row
+from knnmt_lab.reproduction.plan import ALPHAS, Row
 from knnmt_lab.reproduction.records import settings_of
 from knnmt_lab.reproduction.sk_mt import SEGMENTS, sk_mt_settings
 
@@ -65,19 +64,15 @@ def tuned_settings(
 
 
 def tuned_by_segment(
-    engine: Engine[Any], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int | None = None
+    engine: Engine[Any], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int
 ) -> dict[str, Any]:
-    """The same for search by segment: `count` segments, or as many as the text favours; with `plain`, for SK-MT."""
+    """The same for search by segment: `count` segments; with `plain`, for SK-MT, which has its own number."""
     few = spread(pairs, TUNING_PAIRS)
     if plain:
         positions = search_text(engine, opened, few, max(KS), way=SEGMENTS).positions()
         loss, best = sk_mt_settings(positions)
         alone = positions.loss(None)
-    elif count is None and (choice := choose_search(engine, opened, search_text(engine, opened, few, 1))) is not None:
-        chosen = replace(choice, judged=[each for each in choice.judged if each.segments]).chosen
-        best, loss, alone = chosen.tuned.fading.fading, chosen.loss, chosen.tuned.alone
     else:
-        count = count or SEGMENT_COUNTS[0]
         tuned = tune_positions(search_text(engine, opened, few, way=count).positions(), way=count)
         best, loss, alone = tuned.fading.fading, tuned.fading.fading_loss, tuned.alone
     best = replace(best, forms=False)

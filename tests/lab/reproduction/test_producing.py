@@ -35,7 +35,7 @@ from support.made_once import made_once
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
-_BY_SEGMENT = "by segment, as many as held-out text says"
+_BY_SEGMENT = "by segment, 512 as by default"
 
 
 def read(path: Path) -> Any:
@@ -86,9 +86,9 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         assert fixed["settings"]["interpolation_weight"] in PAPER_WEIGHTS
         assert "|index:pq4/" in fixed["signature"]
         by_segment, plain = (read(output / domain / f"{row}.json") for row in ("segments", "sk-mt"))
-        assert by_segment["settings"]["segments"] == 128  # a store so small has nothing to choose from
+        assert by_segment["settings"]["segments"] == 512
         assert by_segment["settings"]["fading"] is not None
-        assert "|segments:128|" in by_segment["signature"]
+        assert "|segments:512|" in by_segment["signature"]
         assert plain["settings"]["segments"] == 16
         assert "|segments:16|" in plain["signature"]
         assert f"|combiner:sk-mt/bm25/{plain['settings']['temperature']:.4g}|" in plain["signature"]
