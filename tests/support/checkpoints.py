@@ -57,7 +57,7 @@ def write_letter_tokenizer(path: Path) -> None:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
     letters = {chr(code): code - 31 for code in range(32, 127)} | {letter: 96 + i for i, letter in enumerate("äöüßÄÖÜ")}
-    fillers = {f"<{number}>": number for number in range(103, 229)}
+    fillers = {chr(0x4E00 + number): number for number in range(103, 229)}
     vocabulary = {"</s>": 0, **letters, **fillers, "<unk>": 229, "<pad>": 230}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")

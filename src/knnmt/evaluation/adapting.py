@@ -11,6 +11,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from knnmt.config import check
@@ -23,13 +24,14 @@ from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.decoding.tokenizer_check import require_own_tokens
 from knnmt.distributed.building import encode_on
 from knnmt.distributed.cluster import Cluster
 from knnmt.documents.memory_languages import model_for
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
-from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
+from knnmt.evaluation.holding_out import MAX_HELD_OUT, MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_steps import StoreTuning
@@ -164,6 +166,9 @@ def _adapt(
             f"resume that work"
         )
         tell(f"continued  {other}" if other == work else abandoned)
+    if not (work / "store" / MANIFEST).exists():
+        some = planned.held_out or list(islice(planned.memory(), MAX_HELD_OUT))
+        require_own_tokens(translator.engine, some)
     with storage_errors(work):
         work.mkdir(parents=True, exist_ok=True)
     with writer_lock(work):
