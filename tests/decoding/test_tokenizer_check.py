@@ -79,7 +79,7 @@ def test_a_vocabulary_in_another_order_is_refused(tmp_path: Path) -> None:
 def test_few_translations_show_nothing(tiny_checkpoint: Path) -> None:
     engine = with_other_targets(tiny_checkpoint)
     require_own_tokens(engine, some_pairs(19))
-    with pytest.raises(CheckpointError, match="the model made `.+`, and the tokenizer makes `.+` of the same text"):
+    with pytest.raises(CheckpointError, match=r"the model made `.+`, and the tokenizer makes `.+` of the same text"):
         require_own_tokens(engine, some_pairs(60))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
+from knnmt.datastore.unfinished import is_unfinished
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
 from knnmt.evaluation import adapting, tuning_steps
 from knnmt.evaluation.adapting import adapt
@@ -64,6 +66,11 @@ def stop_at(line: int) -> tuple[list[str], Callable[[str], None]]:
     return heard, tell
 
 
+def timeless(line: str) -> str:
+    """A line without the time that its step took."""
+    return re.sub(r"\b[0-9]+ s\b", "0 s", line)
+
+
 def test_every_step_gives_what_it_gives_by_itself(
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,8 +80,9 @@ def test_every_step_gives_what_it_gives_by_itself(
     pairs = [*PAIRS, SegmentPair("etwas anderes", copied, "own.tsv#copied")]
     planned = plan(lambda: pairs)
     heard: list[str] = []
-    made = adapt(planned, tmp_path / "own.store", model=translator, sample=3, tell=heard.append)
+    made = adapt(planned, tmp_path / "own.store", model=translator, sample=3, tell=heard.append, verbose=True)
     said = "\n".join(heard)
+    assert str(made) == said
 
     first = Datastore.build(tmp_path / "first", planned.built_first(), translator.engine)
     opened = OpenStore(first)
@@ -103,10 +111,19 @@ def test_every_step_gives_what_it_gives_by_itself(
     assert list(made.store.verify()) == []
     assert read_saved(made.store) is None
     assert [path.name for path in tmp_path.iterdir() if path.name != "first"] == ["own.store"]
-    words = [line.split("  ")[0].strip() for line in heard]
-    starts = ["held out", "built", "tuned", "compared"]
-    assert words[:4] == starts
-    assert [line.split()[0] for line in heard[4:]] == ["perplexity", "BLEU", "certainty", "put"]
+    labels = [line[:11].strip() for line in heard if line[:11].strip()]
+    assert labels == [
+        "held out",
+        "built",
+        "tuned",
+        "compared",
+        {True: "better", False: "no gain"}[gain.is_better],
+        "perplexity",
+        "chrF",
+        "certainty",
+        "added",
+        "adapted",
+    ]
     certainty = Certainty.of_store(made.store.path)
     assert certainty is not None
     assert (certainty.pairs, certainty.config) == (3, tuned.fading.fading)
@@ -135,14 +152,20 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
         monkeypatch.setattr(module, name, counting(getattr(module, name), done))
     heard: list[str] = []
     whole = adapt(planned, tmp_path / "whole", model=translator, sample=1, tell=heard.append)
+    assert "built      " in heard[1]
     done.clear()
-    for line in range(1, len(heard) + 1):
+    for line in range(1, len(heard)):  # after the last one, nothing is left to do
         before, tell = stop_at(line + (line > 1))  # from the second run on, the first line says that it goes on
         with pytest.raises(KeyboardInterrupt):
             adapt(planned, tmp_path / "s", model=translator, sample=1, tell=tell)
-        assert not (tmp_path / "s").exists()
-        assert before[line > 1 :] == heard[:line]
+        assert is_unfinished(tmp_path / "s") == (tmp_path / "s").exists() == (line > 1)
+        assert [*map(timeless, before[line > 1 :])] == [timeless(each.replace("whole", "s")) for each in heard[:line]]
+        if line > 1:  # what is built can be used
+            assert translator.translate("Satz 3", datastore=tmp_path / "s", max_tokens=2).text
+            with pytest.raises(DatastoreExistsError, match="`knnmt adapt` has not finished it"):
+                adapt(PAIRS[:100], tmp_path / "s", model=translator)
     made = adapt(planned, tmp_path / "s", model=translator, sample=1)
+    assert not is_unfinished(made.store.path)
     assert done == {"build": 1, "pass_over": 2, "measure_gain": 1}  # both halves
     assert list(made.store.pairs()) == list(whole.store.pairs())
     assert read_profiles(made.store.path) == read_profiles(whole.store.path)
@@ -160,7 +183,8 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
 
     monkeypatch.setattr(tuning_steps, "tune_positions", badly)
     heard: list[str] = []
-    made = adapt(plan(lambda: PAIRS), tmp_path / "own.store", model=translator, sample=0, tell=heard.append).store.path
+    tell, planned = heard.append, plan(lambda: PAIRS)
+    made = adapt(planned, tmp_path / "own.store", model=translator, sample=0, tell=tell, verbose=True).store.path
     assert default_profile(made) is None
     estimated = translator.memories.open(made).resolve()
     assert read_profiles(made)["segments"].config == estimated
@@ -183,7 +207,7 @@ def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Tr
     assert made.gain.pairs + made.gain.known == len(planned.reported)
     known = [pair for pair in planned.tuning if pair in pairs]
     assert read_profiles(made.store.path)["segments"].pairs == len(planned.tuning) - len(known)
-    assert not [line for line in heard if line.startswith(("held out", "put in", "BLEU"))]
+    assert not [line for line in heard if line.startswith(("held out", "added", "BLEU"))]
 
 
 def test_too_little_text_is_said_and_the_store_made(translator: Translator, tmp_path: Path) -> None:
@@ -196,7 +220,7 @@ def test_too_little_text_is_said_and_the_store_made(translator: Translator, tmp_
         assert made.gain is None
         assert list(made.store.pairs()) == some_pairs(50)
         assert not read_profiles(made.store.path)
-        assert [line for line in heard if "there is too little text" in line]
+        assert [line for line in heard if line.startswith("unmeasured the gain: of 50 pairs, too few can be held out")]
 
 
 def test_without_sacrebleu_there_is_perplexity_and_advice(
@@ -221,7 +245,7 @@ def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_pa
     with pytest.raises(InputError, match="no usable pair was read"):
         adapt(plan(list), store, model=translator)
     assert not list(tmp_path.iterdir())
-    planned = plan(lambda: some_pairs(30))
+    planned = plan(lambda: PAIRS[:130])
     with pytest.raises(KeyboardInterrupt):
         adapt(planned, store, model=translator, tell=stop_at(1)[1])
     (work,) = tmp_path.iterdir()
@@ -231,18 +255,27 @@ def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_pa
     adapt(plan(lambda: some_pairs(31)), store, model=translator, tell=heard.append)
     assert heard[0].startswith(f"noted      {work} is left from another text")
     assert work.exists()
-    with pytest.raises(DatastoreExistsError, match="already exists"):
+    with pytest.raises(DatastoreExistsError, match="Add to it with"):
         adapt(planned, store, model=translator)
 
 
 def test_a_store_that_makes_things_worse_is_called_so_first() -> None:
-    better = Gain(100, 0, 2.0, 1.5, 50, 30.1, 40.3, 50.0, 60.0)
+    scores = {"translated": 50, "base_bleu": 30.1, "base_chrf": 50.0, "base_interval": 2.0, "interval": 3.0}
+    better = Gain(100, 0, 2.0, 1.5, bleu=40.3, chrf=60.0, p_value=0.001, **scores)
     worse = replace(better, bleu=24.6, chrf=44.0)
     by_loss = Gain(100, 0, 1.5, 2.0)
-    assert [gain.is_worse for gain in (better, worse, by_loss, replace(worse, chrf=50.1))] == [False, True, True, False]
-    assert not any(line.startswith("worse") for line in better.in_words())
-    for gain in (worse, by_loss):
-        assert gain.in_words()[0].startswith("worse      the store makes translations of the held-out text worse")
+    verdicts = {
+        "better": [better, replace(better, chrf=49.0), replace(by_loss, loss=1.0)],
+        "worse": [worse, by_loss, replace(worse, p_value=0.3, loss=2.5)],
+        "no gain": [replace(better, p_value=0.05), replace(worse, chrf=50.1), replace(worse, p_value=0.3)],
+    }
+    for word, gains in verdicts.items():
+        for gain in gains:
+            assert gain.verdict[0].startswith(f"{word:<11}")
+            assert (gain.is_better, gain.is_worse) == (word == "better", word == "worse")
+            assert len(gain.verdict) == (3 if gain.is_worse else 1)
+    expected = "BLEU 24.6 ± 3.0 with the store, 30.1 ± 2.0 without it, on 50 sentences that it does not hold"
+    assert worse.verdict[0] == f"worse      {expected}"
 
 
 def test_nothing_is_gained_on_text_that_a_store_holds(translator: Translator, tmp_path: Path) -> None:
@@ -265,7 +298,7 @@ slices.SLICE_ENTRIES = 600
 tuning_steps.CACHE_PAIRS = 1
 translator = Translator(sys.argv[1], device="cpu")
 planned, tell = plan(lambda: some_pairs(420)), lambda line: print(line, flush=True)
-adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell)
+adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell, verbose=True)
 """
 
 
@@ -284,11 +317,11 @@ def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) 
         time.sleep(generator.uniform(0, 0.1))
         process.kill()
         process.communicate()
-        if store.exists():
+        if store.exists() and not is_unfinished(store):
             break  # it was faster
     else:
         out, err = start(checkpoint, store).communicate()
-        assert "put in" in out, err
+        assert "adapted" in out, err
         assert out.startswith("continued")
     made = Datastore.open(store)
     assert Counter(made.pairs()) == Counter(some_pairs(420))
@@ -299,7 +332,7 @@ def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) 
 
 @pytest.mark.soak
 def test_a_run_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    kill_and_go_on(tiny_checkpoint, tmp_path / "s", ["held out", "tuned", "BLEU"], seed=3)
+    kill_and_go_on(tiny_checkpoint, tmp_path / "s", ["held out", "tuned", "perplexity"], seed=3)
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
@@ -333,8 +366,7 @@ def test_segments_that_a_kill_left_after_the_addition_do_not_stay(
         patched.setattr(Datastore, "add", killed_afterwards)
         with pytest.raises(KeyboardInterrupt):
             adapt(planned, tmp_path / "s", model=translator, sample=1)
-    (unfinished,) = tmp_path.glob("s.adapting-*/store")
-    (unfinished / "segments" / "00099-left.safetensors").touch()
+    (tmp_path / "s" / "segments" / "00099-left.safetensors").touch()
     made = adapt(planned, tmp_path / "s", model=translator, sample=1).store
     named = {stored.file for stored in made.manifest.files()}
     assert {path.name for path in (made.path / "segments").iterdir()} == named
@@ -342,6 +374,6 @@ def test_segments_that_a_kill_left_after_the_addition_do_not_stay(
 
 @pytest.mark.soak
 def test_a_run_that_is_killed_at_every_stage(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    stages = ["held out", "held out", "built", "built", "tuned", "tuned", "perplexity", "BLEU"]
+    stages = ["held out", "held out", "built", "built", "tuned", "tuned", "perplexity", "chrF"]
     for seed in range(4):
         kill_and_go_on(tiny_checkpoint, tmp_path / f"s{seed}", stages, seed)

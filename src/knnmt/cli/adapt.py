@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +40,9 @@ def adapt(
     sample: Annotated[
         int, typer.Option(min=0, help="At most this many pairs are translated for BLEU and chrF; 0 translates none.")
     ] = SAMPLE,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print details of reading, tuning and measuring.")
+    ] = False,
     model: ModelOption = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
@@ -55,13 +57,12 @@ def adapt(
 ) -> None:
     """Make a store from memories, tune it, and report its gain. Most people need only this command.
 
-    The command first holds out a small part of the memories (about 1,000 pairs, at most a tenth): whole stretches of
-    text if the memories are in the order of their documents, otherwise single sentences. The command builds a store
-    from the rest and indexes it if needed. One half of the held-out part tunes the store. The other half shows what the
-    store gains over the model alone: perplexity, BLEU and chrF on text that it does not hold. At the end both halves
-    are added to the store.
+    The command holds out a small part of the memories (about 1,000 pairs, at most a tenth): whole stretches of text if
+    the memories are in the order of their documents, otherwise single sentences. It builds a store from the rest, which
+    can be used from then on. One half of the held-out part tunes the store. The other half shows what the store gains
+    over the model alone, in BLEU, on text that the store does not hold. At the end both halves are added.
 
-    If interrupted, rerun the command; it resumes. There is no STORE until everything is done.
+    If interrupted, rerun the command; it resumes. If the store makes translations worse, the exit status is 1.
 
     Examples:
 
@@ -71,21 +72,22 @@ def adapt(
 
         knnmt translate -d projekt.store handbuch.de.txt
     """
-    from knnmt.datastore.building import BuildConfig, require_free
+    from knnmt.datastore.building import BuildConfig
+    from knnmt.datastore.unfinished import require_free_or_unfinished
 
-    started = time.perf_counter()
     cluster = cluster_of(ray, workers, gpus_per_worker, threads, storage)
-    require_free(output)
+    require_free_or_unfinished(output)
     model, languages = model_of_memories(model, source_language, target_language, memories_in)
     reading = memories_in(*languages)
     reading.require_files()
     pairs = None if development is None else read_memories(development, ReadingConfig(*languages))
     planned = plan(reading.pairs, pairs)
-    for line in reading.summary():
+    for line in reading.summary() if verbose else [reading.brief()]:
         typer.echo(line)
     with heavy_imports():
         from knnmt.evaluation.adapting import adapt as adapt_to
-    with ends_with("rerun the command; it resumes", output, f"the store is made: {output}"):
+    ready = f"{output} can be used; rerun the command to tune it and to add what was held out"
+    with ends_with("rerun the command; it resumes", output, ready):
         accelerators: Accelerators = "keep" if keep_accelerators else "drop"
         adapted = adapt_to(
             planned,
@@ -99,15 +101,13 @@ def adapt(
             threads=threads,
             cluster=cluster,
             tell=typer.echo,
+            verbose=verbose,
             bars=progress_bars,
         )
     of_model = () if model in shipped_models() else ("-m", model)
     if adapted.gain is not None and adapted.gain.is_worse:
-        typer.echo(f"made       {output}, in {time.perf_counter() - started:.0f} s, but the model alone is better")
-        typer.echo(f"next       {command('inspect', output)} shows its settings and some of its pairs")
-        return
-    typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
+        typer.echo(f"next       {command('inspect', output)} shows some of its pairs")
+        raise typer.Exit(1)
     typer.echo(
         f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with the store"
     )
-    typer.echo(f"           {command('replace', output, *of_model, 'MEMORY')} inserts corrections")

@@ -54,7 +54,7 @@ def own_tokens(engine: Engine[State], pairs: Sequence[SegmentPair]) -> OwnTokens
     for batch in batches_by_length([*map(len, encoded)], BatchingConfig(sentences=32)):
         longest = min(2 * len(encoded[batch[0]]) + 10, engine.generation.max_tokens)
         config = replace(engine.generation, beam=1, n_best=1, max_tokens=longest)
-        for (best, *_) in search(engine, [encoded[place] for place in batch], config):
+        for best, *_ in search(engine, [encoded[place] for place in batch], config):
             made = _of_text(engine, best.tokens)
             if not made:  # an empty translation shows nothing
                 continue

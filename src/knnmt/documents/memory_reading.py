@@ -51,6 +51,17 @@ class MemoryReading:
                     f"memory to a file first"
                 )
 
+    def brief(self) -> str:
+        """One line: the units that were read, and those left out with the most frequent reasons."""
+        first, report = self.summary()[0], self.report
+        left_out = report.skipped + Counter({"malformed": report.malformed})
+        if not left_out:
+            return first
+        reasons = [f"{count:,} {visible(reason)}" for reason, count in left_out.most_common(3)]
+        others = left_out.total() - sum(count for _, count in left_out.most_common(3))
+        reasons += [f"{others:,} for other reasons"] if others else []
+        return f"{first}; left out: {', '.join(reasons)}"
+
     def summary(self, dropped: Counter[str] | None = None) -> list[str]:
         """Lines that account for every unit: read, left out and why, noted, malformed."""
         report = self.report

@@ -1,7 +1,7 @@
 """Adapting to a memory in one step: a store is built, tuned and measured on a held-out part, which is then added.
 
-Everything happens in `STORE.adapting-DIGEST/`; only a finished store is put in its place. If interrupted, the same call
-resumes: finished work in the unfinished store is not repeated.
+The store is built in `STORE.adapting-DIGEST/` and put in its place as soon as it can be used; tuned settings follow. If
+interrupted, the same call resumes: finished work is not repeated.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -24,6 +25,12 @@ from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.datastore.unfinished import (
+    is_unfinished,
+    mark_finished,
+    mark_unfinished,
+    require_free_or_unfinished,
+)
 from knnmt.decoding.tokenizer_check import require_own_tokens
 from knnmt.distributed.building import encode_on
 from knnmt.distributed.cluster import Cluster
@@ -42,25 +49,28 @@ from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.ready_store import Datastore
 from knnmt.fitting.tuning import Compared
 from knnmt.fitting.tuning_config import SAMPLE
-from knnmt.index.progress import Bars, no_bars
+from knnmt.index.progress import Bars, ignore, no_bars
 from knnmt.records import as_record
 from knnmt.retrieval.profiles import SEGMENTS, default_profile, read_profiles
 from knnmt.translator.translator import Translator
 
-_GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings for the measurements
+_GAIN, _COMPARED = "gain", "compared"  # sections of a store's settings: the measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """The result of adapting. gain: None if there was too little text to measure it."""
+    """The result of adapting.
+
+    gain: None if there was too little text to measure it
+    report: lines for people
+    """
 
     store: Datastore
     gain: Gain | None
+    report: tuple[str, ...]
 
     def __str__(self) -> str:
-        manifest = self.store.manifest
-        made = f"adapted    {self.store.path}: {manifest.sentences:,} sentences, {manifest.entries:,} entries"
-        return "\n".join([made, *(self.gain.in_words() if self.gain else ["gain       not measured"])])
+        return "\n".join(self.report)
 
 
 def adapt(
@@ -76,13 +86,14 @@ def adapt(
     device: str | None = None,
     threads: int | None = None,
     cluster: Cluster | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] = ignore,
+    verbose: bool = False,
     bars: Bars = no_bars,
 ) -> Adapted:
     """Make a store from memories, as `knnmt adapt` does.
 
-    It is built, tuned, and its gain is measured on held-out text, which is added at the end. If the call is killed, the
-    same call resumes.
+    It is built, and can be used from then on. Then it is tuned, and its gain is measured on held-out text, which is
+    added at the end. If the call is killed, the same call resumes.
 
     memories: files in any memory format, documents, folders, pairs (`read_memories` reads with your own settings), or a
         plan of what to hold out, which has its development text
@@ -96,23 +107,24 @@ def adapt(
     cluster: where Ray runs the model over the text; by default this process runs it. Tuning and measuring always run in
         this process
     tell: is called with a line after each step; `print` shows what the command shows
+    verbose: whether these lines have details of the tuning and of the measurement
     bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
         the total
     """
-    store = Path(store)
+    store, report = Path(store), _Report(tell, verbose)
     if model is None:
         if isinstance(memories, Plan):
             choice, _ = model_for(memories.memory(), source_lang, target_lang)
         else:
             choice, memories = model_for(memories, source_lang, target_lang)
-        tell(f"model      {choice}")
+        report.add(f"model      {choice}")
         model, source_lang, target_lang = choice.name, choice.source, choice.target
     languages = text_languages(model, source_lang, target_lang)
     if isinstance(memories, Plan):
         check(dev is None, "a plan includes its development text: give dev to the plan")
     else:
-        require_free(store)  # before reading anything
-        memories = _planned(memories, dev, ReadingConfig(*languages), tell)
+        require_free_or_unfinished(store)  # before reading anything
+        memories = _planned(memories, dev, ReadingConfig(*languages), report)
     config = config or BuildConfig()
     config = replace(
         config,
@@ -120,14 +132,35 @@ def adapt(
         target_language=config.target_language or languages[1],
     )
     translator = translator_of(model, device=device, threads=threads, source_lang=source_lang, target_lang=target_lang)
-    return _adapt(memories, store, translator, config, sample, cluster, tell, bars)
+    return _adapt(memories, store, translator, config, sample, cluster, report, bars)
+
+
+class _Report:
+    """Lines for people as they come. Details are told on request only."""
+
+    def __init__(self, tell: Callable[[str], None], verbose: bool) -> None:
+        self.lines: list[str] = []
+        self.verbose, self._tell, self._started = verbose, tell, time.perf_counter()
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+        self._tell(line)
+
+    def detail(self, line: str) -> None:
+        if self.verbose:
+            self.add(line)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the beginning."""
+        return time.perf_counter() - self._started
 
 
 def _planned(
     memories: MemoriesOrPairs,
     dev: str | Path | Iterable[AnyPair] | None,
     reading: ReadingConfig,
-    tell: Callable[[str], None],
+    report: _Report,
 ) -> Plan:
     languages = reading.source_language, reading.target_language
     development: Iterable[SegmentPair] | None = None
@@ -139,8 +172,8 @@ def _planned(
         return plan(lambda: pairs, development)
     given.require_files()
     planned = plan(given.pairs, development)
-    for line in given.summary():
-        tell(line)
+    for line in given.summary() if report.verbose else [given.brief()]:
+        report.add(line)
     return planned
 
 
@@ -151,40 +184,46 @@ def _adapt(
     config: BuildConfig,
     sample: int,
     cluster: Cluster | None,
-    tell: Callable[[str], None],
+    report: _Report,
     bars: Bars,
 ) -> Adapted:
-    work = place.with_name(f"{place.name}.adapting-{_digest(planned, translator, config, sample)}")
-    if place.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
-        shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed after its store was in place
-    require_free(place)
-    if not planned.count:
-        raise InputError(f"{place}: not made, because no usable pair was read")
+    digest = _digest(planned, translator, config, sample)
+    work = place.with_name(f"{place.name}.adapting-{digest}")
+    if not is_unfinished(place, digest):
+        if place.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
+            shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed at its very end
+        require_free_or_unfinished(place, digest)
+        if not planned.count:
+            raise InputError(f"{place}: not made, because no usable pair was read")
     for other in sorted(place.parent.glob(f"{glob.escape(place.name)}.adapting-*")):
         abandoned = (
             f"noted      {other} is left from another text or other settings; remove it unless you want to "
             f"resume that work"
         )
-        tell(f"continued  {other}" if other == work else abandoned)
-    if not (work / "store" / MANIFEST).exists():
+        report.add(f"continued  {place}" if other == work else abandoned)
+    if not any((path / MANIFEST).exists() for path in (place, work / "store")):
         some = planned.held_out or list(islice(planned.memory(), MAX_HELD_OUT))
         require_own_tokens(translator.engine, some)
     with storage_errors(work):
         work.mkdir(parents=True, exist_ok=True)
     with writer_lock(work):
-        require_free(place)
-        making = _Making(work / "store", place, planned, translator, tell, bars)
+        adapting = _Adapting(place, planned, translator, report, bars)
+        if not is_unfinished(place, digest):
+            require_free(place)
+            adapting.build(work / "store", digest, config, cluster)
+        adapting.tell_built()
         try:
-            making.build(config, cluster)
-            gain = making.measure(sample) if making.tune() else None
-            making.put_in()
+            gain = adapting.measure(sample) if adapting.tune() else None
+            adapting.add_held_out()
         finally:
-            translator.memories.close(making.path)
-        with storage_errors(place):
-            making.path.rename(place)
-            sync_directory(place.parent)
+            translator.memories.close(place)
+        mark_finished(place)
     shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep an open lock
-    return Adapted(Datastore.open(place), gain)
+    store = Datastore.open(place)
+    made = f"{place} in {report.seconds:.0f} s: {store.manifest.sentences:,} sentences"
+    is_worse = gain is not None and gain.is_worse
+    report.add(f"made       {made}, but the model alone is better" if is_worse else f"adapted    {made}")
+    return Adapted(store, gain, tuple(report.lines))
 
 
 def _digest(planned: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
@@ -194,30 +233,33 @@ def _digest(planned: Plan, translator: Translator, config: BuildConfig, sample: 
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
 
 
-class _Making:
-    """An unfinished store, and the steps to finish it. Each step checks whether it is already done."""
+class _Adapting:
+    """The steps of adapting. Each checks whether it is already done."""
 
-    def __init__(
-        self, path: Path, place: Path, planned: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars
-    ) -> None:
-        """place: the final place of the store"""
-        self.path, self._place = path, place
-        self._plan, self._translator, self._tell, self._bars = planned, translator, tell, bars
+    def __init__(self, place: Path, planned: Plan, translator: Translator, report: _Report, bars: Bars) -> None:
+        self._place, self._plan, self._translator = place, planned, translator
+        self._report, self._bars = report, bars
         self._reported: Positions | None = None
+        if planned.held_out:
+            report.add(f"held out   {planned.in_words}")
+            report.detail(f"           {planned.parts_in_words}")
 
     def _open(self) -> Datastore:
-        return Datastore.open(self.path, self._translator.engine)
+        return Datastore.open(self._place, self._translator.engine)
 
-    def build(self, config: BuildConfig, cluster: Cluster | None) -> None:
-        """Build the store without the held-out pairs."""
+    def build(self, work: Path, digest: str, config: BuildConfig, cluster: Cluster | None) -> None:
+        """Build the store without the held-out pairs, and put it in its place, where it can be used at once.
+
+        Args:
+            work: where it is built
+            digest: the name of the work, which the store keeps until it is finished
+        """
         plan = self._plan
-        if plan.held_out:
-            self._tell(f"held out   {plan.in_words}")
-        if not (self.path / MANIFEST).exists():
+        if not (work / MANIFEST).exists():
             total = plan.count - len(plan.held_out)
             with self._bars("building", "pairs") as progress:
                 built = build(
-                    self.path,
+                    work,
                     plan.built_first(),
                     self._translator.engine,
                     config,
@@ -225,25 +267,33 @@ class _Making:
                     encode=None if cluster is None else encode_on(cluster),
                 )
             for reason, count in built.dropped.most_common():
-                self._tell(f"left out   {count:,}  {reason}")
-        manifest = self._open().manifest
-        self._tell(
-            f"built      {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} dimensions"
+                self._report.add(f"left out   {count:,}  {reason}")
+        mark_unfinished(work, digest)
+        with storage_errors(self._place):
+            work.rename(self._place)
+            sync_directory(self._place.parent)
+
+    def tell_built(self) -> None:
+        manifest, report = self._open().manifest, self._report
+        report.add(f"built      {self._place} after {report.seconds:.0f} s: it can be used from now on")
+        report.detail(
+            f"           {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} dimensions"
         )
 
     def tune(self) -> bool:
-        """Estimate settings and tune them by likelihood; False if there is too little text for tuning."""
-        plan = self._plan
-        if SEGMENTS not in read_profiles(self.path):
-            estimate_settings(self._open(), self._translator.engine)
+        """Choose settings by likelihood; False if there is too little text for that: then they are estimated."""
+        plan, report = self._plan, self._report
+        if SEGMENTS not in read_profiles(self._place):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
             if len(pairs) < MIN_HELD_OUT // 4:
-                self._tell(
-                    "tuned      no; there is too little text that is new to the store. It uses its estimated settings"
+                estimate_settings(self._open(), self._translator.engine)
+                report.add(
+                    f"unmeasured the gain: of {plan.count:,} pairs, too few can be held out, or the store holds the "
+                    "text to measure on. Give text that it does not hold: --dev FILE"
                 )
                 return False
             self._choose(pairs)
-        profiles, default = read_profiles(self.path), default_profile(self.path)
+        profiles, default = read_profiles(self._place), default_profile(self._place)
         main = profiles[default or SEGMENTS]
         fate = (
             ""
@@ -251,24 +301,25 @@ class _Making:
             else "not used: tuned settings are not better on both parts of the text, so the estimated ones stay: "
         )
         how = f", by the likelihood of {main.pairs:,} pairs" if default else ""
-        self._tell(f"tuned      {fate}{main.config.in_words}{how}; profiles {', '.join(profiles)}")
-        if compared := read_settings(self.path).get(_COMPARED):
-            self._tell(f"compared   {Compared(**compared).in_words}")
+        report.detail(f"tuned      {fate}{main.config.in_words}{how}; profiles {', '.join(profiles)}")
+        if compared := read_settings(self._place).get(_COMPARED):
+            report.detail(f"compared   {Compared(**compared).in_words}")
+        report.detail(f"           after {report.seconds:.0f} s")
         return True
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
-        memory = self._translator.memories.open(self.path)
+        memory = self._translator.memories.open(self._place)
         text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self._plan.reported))
         tuning = StoreTuning(self._translator, memory, text, bars=self._bars)
         found = tuning.choose()
         self._reported = tuning.reported
         if found.compared is not None:  # first, because a store with profiles counts as compared
-            write_settings(self.path, **{_COMPARED: asdict(found.compared)})
+            write_settings(self._place, **{_COMPARED: asdict(found.compared)})
         tuning.save(found)
 
     def measure(self, sample: int) -> Gain | None:
         """Measure the gain on the half not used for tuning; it is saved, because it cannot be measured again."""
-        kept = read_settings(self.path).get(_GAIN)
+        kept, report = read_settings(self._place).get(_GAIN), self._report
         try:
             gain = as_record(Gain, kept)
         except ValueError:  # not measured yet, or not by knnmt
@@ -277,31 +328,31 @@ class _Making:
             try:
                 require_sacrebleu(self._open().manifest.target_language)
             except (MissingDependencyError, SettingError) as error:
-                self._tell(f"BLEU       not measured: {error}")
+                report.add(f"BLEU       not measured: {error}")
                 sample = 0
             with self._bars("measuring", "pairs passed") as progress:
                 reported = self._plan.reported
-                found = measure_gain(self._translator, self.path, reported, sample, progress, self._reported)
+                found = measure_gain(self._translator, self._place, reported, sample, progress, self._reported)
             if found is None:
-                self._tell("gain       not measured: the store holds all of the text to report, by source or target")
+                report.add("unmeasured the gain: the store holds all of the text to report, by source or target")
                 return None
             gain, certainty = found
             sections = {} if certainty is None else certainty.section()
-            write_settings(self.path, **{_GAIN: asdict(gain)}, **sections)
-        for line in gain.in_words():
-            self._tell(line)
-        if (certainty := Certainty.of_store(self.path)) is not None:
-            self._tell(f"certainty  measured on {certainty.pairs:,} of these pairs: translations have a certainty")
+            write_settings(self._place, **{_GAIN: asdict(gain)}, **sections)
+        for line in gain.verdict:
+            report.add(line)
+        for line in gain.details:
+            report.detail(line)
+        if (certainty := Certainty.of_store(self._place)) is not None:
+            report.detail(f"certainty  measured on {certainty.pairs:,} of these pairs: translations have a certainty")
+        report.detail(f"           after {report.seconds:.0f} s")
         return gain
 
-    def put_in(self) -> None:
+    def add_held_out(self) -> None:
         """Add the held-out pairs, unless they are already in the store."""
         store = self._open()
         missing = overlap(store, self._plan.held_out).new
         with self._bars("adding", "pairs") as progress:  # if nothing is missing, it clears the rest of a killed run
             store.add(missing, self._translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
         if self._plan.held_out:
-            manifest = store.manifest
-            self._tell(
-                f"put in     what was held out, too: {manifest.sentences:,} sentences, {manifest.entries:,} entries"
-            )
+            self._report.detail(f"added      what was held out: {len(missing):,} pairs")

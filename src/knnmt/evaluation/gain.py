@@ -13,12 +13,14 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.overlap import unseen
 from knnmt.errors import KnnmtWarning
 from knnmt.evaluation.certainty import certainty_of
-from knnmt.evaluation.scoring import Scores, score
+from knnmt.evaluation.scoring import compare
 from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development import search_text
 from knnmt.fitting.likelihood import Positions
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
+
+_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Gain:
     known: number of pairs that were left out, because the store holds their source or target
     base_loss, loss: of their tokens, in nats
     translated: number of translated pairs; without any, there are no scores
+    base_interval, interval: half the 95% intervals of BLEU
+    p_value: of the difference in BLEU, by a paired bootstrap
     """
 
     pairs: int
@@ -40,16 +44,59 @@ class Gain:
     bleu: float = 0.0
     base_chrf: float = 0.0
     chrf: float = 0.0
+    base_interval: float = 0.0
+    interval: float = 0.0
+    p_value: float = 1.0
 
     @property
     def is_worse(self) -> bool:
-        """Whether the store is worse than the model alone: by both scores, or by perplexity if there are none."""
-        if self.translated:
-            return self.bleu < self.base_bleu and self.chrf < self.base_chrf
-        return self.loss > self.base_loss
+        """Whether the store is worse than the model alone.
 
-    def in_words(self) -> list[str]:
-        """Lines for people. The first says so if the store makes things worse."""
+        Both scores are lower, and either the difference is significant or perplexity is worse, too. Without scores,
+        perplexity decides.
+        """
+        if not self.translated:
+            return self.loss > self.base_loss
+        lower = self.bleu < self.base_bleu and self.chrf < self.base_chrf
+        return lower and (self._is_significant or self.loss > self.base_loss)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the store is better than the model alone; without scores, by perplexity."""
+        if not self.translated:
+            return self.loss < self.base_loss
+        return self.bleu > self.base_bleu and self._is_significant
+
+    @property
+    def _is_significant(self) -> bool:
+        return self.p_value < _SIGNIFICANT
+
+    @property
+    def verdict(self) -> list[str]:
+        """Lines for people: whether the store is better, and if it is worse, why that may be and what to do."""
+        word = "worse" if self.is_worse else "better" if self.is_better else "no gain"
+        measured = (
+            f"perplexity {math.exp(self.loss):.2f} with the store, {math.exp(self.base_loss):.2f} without it, on "
+            f"{self.pairs:,} pairs that it does not hold"
+        )
+        if self.translated:
+            measured = (
+                f"BLEU {self.bleu:.1f} ± {self.interval:.1f} with the store, {self.base_bleu:.1f} ± "
+                f"{self.base_interval:.1f} without it, on {self.translated:,} sentences that it does not hold"
+            )
+        lines = [f"{word:<11}{measured}"]
+        if word == "no gain":
+            lines[0] += ". The difference is not significant"
+        if self.is_worse:
+            lines += [
+                "           Perhaps targets stand beside the wrong sources, or are bad or in another language: look at",
+                "           some pairs, and leave such pairs out (--max-ratio 3, --drop-copies)",
+            ]
+        return lines
+
+    @property
+    def details(self) -> list[str]:
+        """Lines for people who want to know more."""
         known = f" ({self.known:,} known by source or target not counted)" if self.known else ""
         lines = [
             f"perplexity {math.exp(self.base_loss):.2f} for the model alone, {math.exp(self.loss):.2f} with the store, "
@@ -57,14 +104,8 @@ class Gain:
         ]
         if self.translated:
             lines.append(
-                f"BLEU       {self.base_bleu:.1f} alone, {self.bleu:.1f} with the store; chrF {self.base_chrf:.1f}, "
-                f"{self.chrf:.1f}; on {self.translated:,} of these pairs"
-            )
-        if self.is_worse:
-            lines.insert(
-                0,
-                "worse      the store makes translations of the held-out text worse. Perhaps its pairs are misaligned "
-                "or in other languages than stated, or the tokenizer of the model does not belong to its weights",
+                f"chrF       {self.base_chrf:.1f} for the model alone, {self.chrf:.1f} with the store; p = "
+                f"{self.p_value:.3f} for the difference in BLEU"
             )
         return lines
 
@@ -100,7 +141,7 @@ def measure_gain(
     known = len(pairs) - len(new)
     if not some:
         return Gain(len(new), known, *losses), None
-    scores: list[Scores] = []
+    systems: list[list[str]] = []
     translations: list[Translation] = []
     for datastore in (None, path):
         translations = []
@@ -108,10 +149,17 @@ def measure_gain(
             warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, which the score counts anyway
             for each in translator.stream([pair.source for pair in some], datastore=datastore, settings="raw"):
                 translations.append(each)
-                progress(2 * len(new) + len(scores) * len(some) + len(translations), total)
-        language = memory.opened.datastore.manifest.target_language
-        scores.append(score([each.text for each in translations], [pair.target for pair in some], language))
-    base, own = scores
-    values = (base.bleu.value, own.bleu.value, base.chrf.value, own.chrf.value)
-    gain = Gain(len(new), known, *losses, len(some), *values)
-    return gain, certainty_of(translations, [pair.target for pair in some], config)
+                progress(2 * len(new) + len(systems) * len(some) + len(translations), total)
+        systems.append([each.text for each in translations])
+    targets = [pair.target for pair in some]
+    base, own = compare(systems, targets, memory.opened.datastore.manifest.target_language)
+    gain = Gain(
+        len(new),
+        known,
+        *losses,
+        len(some),
+        *(base.bleu.value, own.bleu.value, base.chrf.value, own.chrf.value),
+        *(base.bleu.interval or 0.0, own.bleu.interval or 0.0),
+        1.0 if own.bleu.p_value is None else own.bleu.p_value,
+    )
+    return gain, certainty_of(translations, targets, config)

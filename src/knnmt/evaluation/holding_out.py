@@ -60,14 +60,17 @@ class Plan:
     @property
     def in_words(self) -> str:
         """A line for people about what is held out."""
-        used = f"{len(self.tuning):,} pairs to tune on and {len(self.reported):,} to report, of {self.count:,}"
+        held = f"{len(self.held_out):,} of {self.count:,} pairs, to choose settings and to measure the gain"
         if self.ordered:
-            return f"{used}, in stretches of whole text"
+            return f"{held}: stretches of whole text"
+        return f"{held}: single sentences, because the memory is in no order. New documents may gain less"
+
+    @property
+    def parts_in_words(self) -> str:
+        """How many pairs each part has."""
         alike = len(self.held_out) - len(self.tuning) - len(self.reported)
-        return (
-            f"{used}, and {alike:,} that are nearly the same. The memory is in no order, so these are single "
-            "sentences: new documents may gain less"
-        )
+        parts = f"{len(self.tuning):,} to tune on, {len(self.reported):,} to report"
+        return f"{parts}, {alike:,} nearly the same as one of them" if alike else parts
 
 
 def plan(memory: ReadPairs, development: Iterable[SegmentPair] | None = None) -> Plan:
