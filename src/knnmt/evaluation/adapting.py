@@ -287,10 +287,12 @@ class _Adapting:
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
             if len(pairs) < MIN_HELD_OUT // 4:
                 estimate_settings(self._open(), self._translator.engine)
-                report.add(
-                    f"unmeasured the gain: of {plan.count:,} pairs, too few can be held out, or the store holds the "
-                    "text to measure on. Give text that it does not hold: --dev FILE"
+                why = (
+                    "the store holds nearly all of the text to measure on"
+                    if plan.tuning
+                    else "there is too little text"
                 )
+                report.add(f"unmeasured {why}; 400 pairs in the memory, or 40 new ones in --dev FILE, are enough")
                 return False
             self._choose(pairs)
         profiles, default = read_profiles(self._place), default_profile(self._place)
@@ -334,7 +336,7 @@ class _Adapting:
                 reported = self._plan.reported
                 found = measure_gain(self._translator, self._place, reported, sample, progress, self._reported)
             if found is None:
-                report.add("unmeasured the gain: the store holds all of the text to report, by source or target")
+                report.add("unmeasured the store holds all of the text to report, by source or target")
                 return None
             gain, certainty = found
             sections = {} if certainty is None else certainty.section()
