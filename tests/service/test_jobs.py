@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 
 from knnmt.corpus.writing import write_tmx
 from knnmt.datastore.store import Datastore
+from knnmt.datastore.unfinished import is_unfinished
 from knnmt.service import jobs
 from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.config import Limits
@@ -215,7 +216,7 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
     assert ended(client, number).state == "done"
     store = served_store if adding else tmp_path / "data/domains/own"
     steps = [job for job in left if job.state == "running"]
-    assert {job.stage for job in steps} == {"building", "publishing", "indexing"}
+    assert {job.stage for job in steps} == {"building", *(("publishing", "indexing") if adding else ("tuning",))}
     for job in steps:
         (tmp_path / "data/jobs" / number / "job.json").write_text(json.dumps(asdict(job)))
         again = start_service(stores=stores)
@@ -248,19 +249,40 @@ def test_without_a_data_directory_no_memory_is_taken(tmp_path: Path, tiny_transl
         assert client.get("/v1/jobs").json() == {"jobs": []}
 
 
-def test_killed_while_its_index_is_made_it_goes_on(
-    start_service: StartService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_translator: Any
+def test_a_new_domain_is_served_while_it_is_tuned(
+    start_service: StartService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process of the job is ended when its store is built, and with it the service."""
-    monkeypatch.setattr(jobs, "start_process", idle)
+    """What is measured is told of; a kill in the midst of the tuning loses nothing."""
+
+    def killed(self: jobs.Jobs, job: Job) -> None:
+        serve(self, job)
+        self._processes[job.id].kill()
+
+    serve = jobs.Jobs._serve
     client: Any = start_service()
-    number = sent(client, "one", TABLE, name="a.tsv")
-    while client.get(f"/v1/jobs/{number}").json()["state"] != "running":
-        time.sleep(0.02)
+    pairs = some_pairs(420)
+    write_tmx(tmp_path / "m.tmx", pairs, "de", "en")
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs.Jobs, "_serve", killed)
+        number = sent(client, "own", (tmp_path / "m.tmx").read_bytes(), name="m.tmx")
+        assert ended(client, number).state == "failed"
+    record = tmp_path / "data/jobs" / number / "job.json"
+    store = tmp_path / "data/domains/own"
+    assert is_unfinished(store)
+    assert 300 < Datastore.open(store).manifest.sentences < 420
+    assert translated(client, "own", pairs[0].source)
     client.app.state.service.close()
-    Datastore.build(tmp_path / "data/jobs" / number / "store", some_pairs(20), tiny_translator.engine)
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    (tmp_path / "data/jobs" / number / "memory.tmx").write_bytes((tmp_path / "m.tmx").read_bytes())
+    left = {**json.loads(record.read_text()), "state": "running", "message": None, "ended": None}
+    assert left["stage"] == "tuning"
+    record.write_text(json.dumps(left))
     again = start_service()
-    assert ended(again, number).state == "done"
-    assert (tmp_path / "data/domains/one/settings.json").exists()
-    assert Datastore.open(tmp_path / "data/domains/one", verify=True).manifest.live_sentences == 20
+    job = ended(again, number)
+    assert (job.state, job.adding, job.done, job.of) == ("done", False, 420, 420), job
+    labels = [line[:11].strip() for line in job.summary]
+    assert labels[-2] in ("better", "no gain", "worse", "")
+    assert labels[-1] in ("adapted", "made")
+    assert str(tmp_path) not in "".join(job.summary)
+    assert not is_unfinished(store)
+    assert Datastore.open(store, verify=True).manifest.live_sentences == 420
+    assert left_by(tmp_path / "data") == {"job.json"}

@@ -89,6 +89,8 @@ def adapt(
     tell: Callable[[str], None] = ignore,
     verbose: bool = False,
     bars: Bars = no_bars,
+    work: Path | None = None,
+    on_built: Callable[[], None] = ignore,
 ) -> Adapted:
     """Make a store from memories, as `knnmt adapt` does.
 
@@ -110,6 +112,8 @@ def adapt(
     verbose: whether these lines have details of the tuning and of the measurement
     bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
         the total
+    work: the directory in which the store is built; by default one beside it
+    on_built: is called when the store can be used
     """
     store, report = Path(store), _Report(tell, verbose)
     if model is None:
@@ -132,7 +136,7 @@ def adapt(
         target_language=config.target_language or languages[1],
     )
     translator = translator_of(model, device=device, threads=threads, source_lang=source_lang, target_lang=target_lang)
-    return _adapt(memories, store, translator, config, sample, cluster, report, bars)
+    return _adapt(memories, store, translator, config, sample, cluster, report, bars, work, on_built)
 
 
 class _Report:
@@ -186,9 +190,11 @@ def _adapt(
     cluster: Cluster | None,
     report: _Report,
     bars: Bars,
+    work: Path | None,
+    on_built: Callable[[], None],
 ) -> Adapted:
     digest = _digest(planned, translator, config, sample)
-    work = place.with_name(f"{place.name}.adapting-{digest}")
+    work = work or place.with_name(f"{place.name}.adapting-{digest}")
     if not is_unfinished(place, digest):
         if place.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
             shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed at its very end
@@ -212,6 +218,7 @@ def _adapt(
             require_free(place)
             adapting.build(work / "store", digest, config, cluster)
         adapting.tell_built()
+        on_built()
         try:
             gain = adapting.measure(sample) if adapting.tune() else None
             adapting.add_held_out()

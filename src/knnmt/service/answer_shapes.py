@@ -212,7 +212,9 @@ class JobAnswer(BaseModel):
     domain: str
     name: str = Field(description="The name of the memory.", examples=["projekt.tmx"])
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
-    stage: Literal["building", "publishing", "indexing"] | None = Field(default=None, description="While it runs.")
+    stage: Literal["building", "tuning", "publishing", "indexing"] | None = Field(
+        default=None, description="While it runs. A new domain can be used while it is tuned."
+    )
     adding: bool = Field(description="Whether the memory is added to an existing domain.")
     done: int = Field(description="Pairs that are built.")
     of: int | None = Field(default=None, description="Their total number, once it is known.")
@@ -220,7 +222,9 @@ class JobAnswer(BaseModel):
     created: float = Field(description="Seconds since 1970.")
     ended: float | None = None
     message: str | None = Field(default=None, description="Why it failed.")
-    summary: list[str] = Field(default=[], description="What became of the memory's units.")
+    summary: list[str] = Field(
+        default=[], description="What became of the memory's units, and what a new domain gains over the model alone."
+    )
 
 
 class DocumentAnswer(BaseModel):

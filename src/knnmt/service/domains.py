@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Self
@@ -113,15 +113,20 @@ class Domains:
             return Problem(503, "deleted", message, retry_after=1)
         return Problem(404, "unknown_domain", f"the domain {name!r} was deleted during the request")
 
-    def place_of_new(self, name: str) -> Path:
-        """The path for the store of a new domain."""
+    def place(self, name: str) -> Path:
+        """The path for the store of a domain that a request makes."""
         if self._place is None:
             raise Problem(
                 409, "no_data_directory", "the service was started without a data directory, so it cannot make domains"
             )
+        return self._place / require_name(name)
+
+    def place_of_new(self, name: str) -> Path:
+        """The path for the store of a new domain."""
+        place = self.place(name)
         if name in self._known:
             raise Problem(409, "exists", f"the domain {name!r} already exists")
-        return self._place / require_name(name)
+        return place
 
     def take_in(self, name: str) -> Domain:
         """Serve a store that was made at its place."""
@@ -129,17 +134,6 @@ class Domains:
             made = Domain.with_store(name, self.place_of_new(name), made=True)
             self._known[name] = made
             return made
-
-    def move_in(self, name: str, made: Path) -> Domain:
-        """Move a store from elsewhere in the data directory to its place, in one step, and serve it."""
-        with self._changing:
-            place = self.place_of_new(name)
-            domain = replace(Domain.with_store(name, made, made=True), store=place)
-            with storage_errors(place):
-                made.rename(place)
-                sync_directory(place.parent)
-            self._known[name] = domain
-            return domain
 
     def delete(self, name: str) -> Domain:
         """Delete a domain that was made by a request. Its store is first moved away from its place, in one step."""

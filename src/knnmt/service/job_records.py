@@ -3,7 +3,8 @@
 DATA/jobs/ID/
   job.json         the request and the progress; written when the memory is complete
   memory.*         the memory as it was sent, under our own name; only the process of the job reads it
-  store            the store that is built from it
+  store            the store that is built from it, to be added to a domain
+  work             the work of `adapt` on the store of a new domain
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _RECORD = "job.json"
 _ID = re.compile(r"[0-9a-f]{16}")
 _MAX_RECORD_BYTES = 1 << 20
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
-Stage = Literal["building", "publishing", "indexing"]
+Stage = Literal["building", "tuning", "publishing", "indexing"]
 _ENDED = ("done", "failed", "cancelled")
 
 
@@ -36,6 +37,7 @@ class Job:
     file: our name of it
     source_language, target_language: of the memory, if the sender names them
     adding: to a domain that existed when the job started
+    stage: while it is tuned, a new domain is served
     done, of: pairs that are built, and their number once they are counted
     summary: what became of the memory's units, in lines
     message: why it failed
@@ -94,6 +96,10 @@ class JobRecords:
     def store(self, job: Job) -> Path:
         """The store that a job builds."""
         return self.directory(job.id) / "store"
+
+    def work(self, job: Job) -> Path:
+        """Where a job builds the store of a new domain."""
+        return self.directory(job.id) / "work"
 
     def read(self) -> Iterator[Job]:
         """The jobs from before a restart. Whatever was only partly received is deleted."""

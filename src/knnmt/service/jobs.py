@@ -1,7 +1,7 @@
 """`Jobs` turn memories into domains, or add them to domains, in the background.
 
-A job builds its store in its own process (`memory_work.py`). Then the store is moved to its place as a new domain, in
-one step, or its segments are added to the existing domain one at a time, so that corrections do not wait for the
+A job builds its store in its own process (`memory_work.py`). A new domain is served as soon as it is built, and tuned
+afterwards. To an existing domain, the segments are added one at a time, so that corrections do not wait for the
 computation. After a kill and a restart the job resumes: the build from its finished parts, the rest where it stopped.
 `job_records.py` has what is on disk.
 """
@@ -255,28 +255,30 @@ class Jobs:
                 500, "given_up", f"the service ended {_MAX_ATTEMPTS} times during this job, so it is not tried again"
             )
         if job.stage == "building":
-            adding = any(each.name == job.domain for each in self._domains)
+            first = job.attempts == 1  # later, the domain may be what this job has made
+            adding = any(each.name == job.domain for each in self._domains) if first else job.adding
             job = self._update(job, adding=adding, summary=())  # an attempt that was interrupted is not reported
+        if not job.adding:
+            self._run(job, "build")
+            self._end(job, "done")
+            return
+        if job.stage == "building":
             if not self._run(job, "build"):
                 self._end(job, "done")
                 return
             job = self._update(job, stage="publishing")
         if job.stage == "publishing":
-            if job.adding:
-                self._add_segments(job)
-            else:
-                self._publish(job)
+            self._add_segments(job)
             job = self._update(job, stage="indexing")
-        if job.adding:
-            self._run(job, "index")
-            self._translator.refresh_store(self._domains.of(job.domain).required_store())
+        self._run(job, "index")
+        self._translator.refresh_store(self._domains.of(job.domain).required_store())
         self._end(job, "done")
 
-    def _publish(self, job: Job) -> None:
-        """Move a store to its place as a domain, unless that was done before the service was killed."""
-        made = self._records.store(job)
-        if made.exists() or all(each.name != job.domain for each in self._domains):
-            self._domains.move_in(job.domain, made)
+    def _serve(self, job: Job) -> None:
+        """Serve a new domain, unless that was done before the service was killed."""
+        if all(each.name != job.domain for each in self._domains):
+            self._domains.take_in(job.domain)
+        self._update(job, stage="tuning")
 
     def _add_segments(self, job: Job) -> None:
         """Add the segments that the domain does not have yet.
@@ -319,6 +321,8 @@ class Jobs:
                         raise Problem(422, "failed", self._in_words(job, told["error"]))
                     ended = ended or "ended" in told
                     made = made or told.get("made", False)
+                    if "built" in told:
+                        self._serve(job)
                     self._hear(job, told)
                 process.stdin.close()
         except BrokenPipeError:  # it ended at once
@@ -342,8 +346,14 @@ class Jobs:
 
     def _in_words(self, job: Job, message: str) -> str:
         """A message for clients, with the sender's names of files."""
-        message = message.replace(str(self._records.memory(job)), job.name)
-        message = message.replace(str(self._records.store(job)), "it")
+        records, place = self._records, str(self._domains.place(job.domain))
+        for path, name in (
+            (records.memory(job), job.name),
+            (records.store(job), "it"),
+            (records.work(job) / "store", job.domain),
+            (place, job.domain),
+        ):
+            message = message.replace(str(path), name)
         return self._domains.named_in(message)[:_MAX_LINE_CHARACTERS]
 
     def _work_of(self, job: Job, kind: Literal["build", "index"]) -> MemoryWork:
@@ -363,7 +373,8 @@ class Jobs:
             kind=kind,
             file=str(self._records.memory(job)),
             name=job.name,
-            store=str(self._records.store(job)),
+            store=str(self._records.store(job) if job.adding else self._domains.place(job.domain)),
+            work=str(self._records.work(job)),
             domain=None if store is None else str(store),
             model=model,
             device=str(engine.device),

@@ -27,16 +27,20 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.slices import too_long_for
 from knnmt.datastore.store import Datastore
+from knnmt.datastore.unfinished import is_unfinished
 from knnmt.documents.memory_languages import model_for_memories
 from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.errors import DatastoreLockedError, InputError, KnnmtError, SettingError
-from knnmt.fitting.calibration import estimate_settings
+from knnmt.evaluation.adapting import adapt
+from knnmt.evaluation.holding_out import plan
 from knnmt.fitting.ready_store import build
+from knnmt.index.progress import Progress, ignore
 from knnmt.index.saved import lags, update_index
 from knnmt.records import as_record, parse_json
 from knnmt.service.beside import end_with_the_service
+from knnmt.translator.translator import Translator
 
 _NICENESS = 10
 _LOCKED_SECONDS = 30.0  # the process of a killed service may live this much longer
@@ -52,6 +56,7 @@ class MemoryWork:
     file: the memory
     name: the sender's name of it
     store: the store to make
+    work: where the store of a new domain is built
     model: None for the shipped one for the languages of the memory
     domain: the existing store that the pairs are for, if any; pairs that it already holds are left out
     pairs: at most this many
@@ -62,6 +67,7 @@ class MemoryWork:
     file: str
     name: str
     store: str
+    work: str
     domain: str | None
     model: str | None
     device: str
@@ -126,8 +132,10 @@ def _build(work: MemoryWork, tell: Tell) -> None:
             f"{work.name}: has {total:,} pairs; the service takes at most {work.pairs:,}: split the memory"
         )
     tell({"done": 0, "of": total})
-    pairs = _named(reading, work)
-    pairs = pairs if held is None else _new(pairs, held, reading)
+    if held is None:
+        _adapt(work, config, reading, tell)
+        return
+    pairs = _new(_named(reading, work), held, reading)
     if Path(work.store).exists():  # its builder was killed before it could report
         _report_again(work, pairs, reading, tell)
         return
@@ -154,8 +162,6 @@ def _with_model(work: MemoryWork, tell: Tell) -> MemoryWork:
 def _report_again(work: MemoryWork, pairs: Iterator[SegmentPair], reading: MemoryReading, tell: Tell) -> None:
     """Report the same as the process that built the store and was killed."""
     store, engine = Datastore.open(work.store), _engine(work)
-    if work.domain is None:
-        estimate_settings(store, engine)
     too_long = sum(1 for _ in pairs) - sum(1 for _ in store.units())
     dropped = Counter({too_long_for(engine.max_positions): too_long} if too_long > 0 else {})
     tell({"ended": True, "made": True, "read": reading.summary(dropped)})
@@ -173,9 +179,37 @@ def _make_store(
         left_out = sum(reading.report.skipped.values())
         tell({"done": min(done + left_out, total), "of": total})
 
-    alone = work.domain is None  # then the store has its own settings; otherwise those of the domain apply
-    made = build(pairs, work.store, config, estimate=alone, model=_engine(work), progress=progress)
+    # The settings of the domain apply.
+    made = build(pairs, work.store, config, estimate=False, model=_engine(work), progress=progress)
     tell({"ended": True, "made": True, "read": reading.summary(made.dropped)})
+
+
+def _adapt(work: MemoryWork, config: BuildConfig, reading: MemoryReading, tell: Tell) -> None:
+    """Make the store of a new domain as `knnmt adapt` does. It can be served before it is tuned."""
+    store = Path(work.store)
+    if store.exists() and not is_unfinished(store):  # its process was killed before it could say so
+        tell({"built": True, "ended": True, "made": True})
+        return
+
+    @contextlib.contextmanager
+    def bars(step: str, _unit: str) -> Iterator[Progress]:
+        yield (lambda done, total: tell({"done": done, "of": total})) if step == "building" else ignore
+
+    planned = plan(lambda: _named(reading, work))
+    tell({"read": reading.summary()})
+    languages = {"source_lang": work.source_language, "target_lang": work.target_language}
+    with Translator(work.model, device=work.device, dtype=work.dtype, **languages) as translator:
+        adapt(
+            planned,
+            store,
+            config,
+            model=translator,
+            tell=lambda line: tell({"read": [line]}),
+            bars=bars,
+            work=Path(work.work),
+            on_built=lambda: tell({"built": True}),
+        )
+    tell({"done": planned.count, "of": planned.count, "ended": True, "made": True})
 
 
 def _engine(work: MemoryWork) -> Engine[Any]:

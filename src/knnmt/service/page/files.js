@@ -112,7 +112,7 @@ export function listenForFiles(page) {
       bar.value = job.done;
     }
     if (job.state === "waiting") state.textContent = told("state_waiting");
-    else if (job.stage === "publishing" || job.stage === "indexing") state.textContent = told(`stage_${job.stage}`);
+    else if (["tuning", "publishing", "indexing"].includes(job.stage)) state.textContent = told(`stage_${job.stage}`);
     else if (job.of) state.textContent = told("state_running_of", { done: count(job.done), of: count(job.of) });
     else state.textContent = told("state_running", { done: count(job.done) });
   }
@@ -146,7 +146,9 @@ export function listenForFiles(page) {
   }
 
   async function memoryDone({ name, job, state, actions }) {
-    state.textContent = told("memory_done", { domain: job.domain });
+    const worse = (job.summary ?? []).some((line) => line.startsWith("worse "));
+    state.textContent = told(worse ? "memory_worse" : "memory_done", { domain: job.domain });
+    if (worse) state.className = "failed";
     actions.append(make("button", { type: "button", click: () => page.choose(job.domain) }, told("use_domain", { domain: job.domain })));
     page.speak(`${name} ${state.textContent}`);
     await page.welcome(job.domain);
