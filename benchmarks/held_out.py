@@ -35,20 +35,16 @@ def measure(arguments: argparse.Namespace, model: str) -> list[tuple[str, str, s
         print(f"{time.perf_counter() - started:.0f} s")
     gain = as_record(Gain, read_settings(store)["gain"])
     report = evaluate(dev, store, half="report", skip_known=True, model=translator, output=place / "scores")
-    alone, adapted = (
-        f"{system.scores.bleu.value:.1f} ± {system.scores.bleu.interval or 0:.1f}" for system in report.systems
-    )
-    return [
-        (
-            model,
-            f"held out, {gain.translated} sentences",
-            *(
-                f"{value:.1f} ± {interval:.1f}"
-                for value, interval in ((gain.base_bleu, gain.base_interval), (gain.bleu, gain.interval))
-            ),
-        ),
-        (model, f"other pages, {len(report.text.sources)} sentences", alone, adapted),
-    ]
+    others = [(each.scores.bleu.value, each.scores.bleu.interval or 0.0) for each in report.systems]
+    held_out = [(gain.base_bleu, gain.base_interval), (gain.bleu, gain.interval)]
+    rows = []
+    for name, sentences, scores in (
+        ("held out", gain.translated, held_out),
+        ("other pages", len(report.text.sources), others),
+    ):
+        alone, adapted = (f"{value:.1f} ± {interval:.1f}" for value, interval in scores)
+        rows.append((model, f"{name}, {sentences} sentences", alone, adapted))
+    return rows
 
 
 def main() -> None:

@@ -261,8 +261,7 @@ def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_pa
 
 
 def test_a_store_that_makes_things_worse_is_called_so_first() -> None:
-    scores = {"translated": 50, "base_bleu": 30.1, "base_chrf": 50.0, "base_interval": 2.0, "interval": 3.0}
-    better = Gain(100, 0, 2.0, 1.5, bleu=40.3, chrf=60.0, p_value=0.001, **scores)
+    better = Gain(100, 0, 2.0, 1.5, 50, 30.1, 40.3, 50.0, 60.0, base_interval=2.0, interval=3.0, p_value=0.001)
     worse = replace(better, bleu=24.6, chrf=44.0)
     by_loss = Gain(100, 0, 1.5, 2.0)
     verdicts = {

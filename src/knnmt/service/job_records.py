@@ -99,7 +99,7 @@ class JobRecords:
 
     def work(self, job: Job) -> Path:
         """Where a job builds the store of a new domain."""
-        return self.directory(job.id) / "work"
+        return work_beside(self.memory(job))
 
     def read(self) -> Iterator[Job]:
         """The jobs from before a restart. Whatever was only partly received is deleted."""
@@ -127,3 +127,8 @@ class JobRecords:
     def delete(self, job: Job) -> None:
         """Delete all files of a job."""
         shutil.rmtree(self.directory(job.id), ignore_errors=True)
+
+
+def work_beside(memory: Path) -> Path:
+    """Where the job of a memory builds the store of a new domain."""
+    return memory.with_name("work")

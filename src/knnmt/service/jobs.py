@@ -374,7 +374,6 @@ class Jobs:
             file=str(self._records.memory(job)),
             name=job.name,
             store=str(self._records.store(job) if job.adding else self._domains.place(job.domain)),
-            work=str(self._records.work(job)),
             domain=None if store is None else str(store),
             model=model,
             device=str(engine.device),

@@ -40,6 +40,7 @@ from knnmt.index.progress import Progress, ignore
 from knnmt.index.saved import lags, update_index
 from knnmt.records import as_record, parse_json
 from knnmt.service.beside import end_with_the_service
+from knnmt.service.job_records import work_beside
 from knnmt.translator.translator import Translator
 
 _NICENESS = 10
@@ -56,7 +57,6 @@ class MemoryWork:
     file: the memory
     name: the sender's name of it
     store: the store to make
-    work: where the store of a new domain is built
     model: None for the shipped one for the languages of the memory
     domain: the existing store that the pairs are for, if any; pairs that it already holds are left out
     pairs: at most this many
@@ -67,7 +67,6 @@ class MemoryWork:
     file: str
     name: str
     store: str
-    work: str
     domain: str | None
     model: str | None
     device: str
@@ -197,8 +196,13 @@ def _adapt(work: MemoryWork, config: BuildConfig, reading: MemoryReading, tell: 
 
     planned = plan(lambda: _named(reading, work))
     tell({"read": reading.summary()})
-    languages = {"source_lang": work.source_language, "target_lang": work.target_language}
-    with Translator(work.model, device=work.device, dtype=work.dtype, **languages) as translator:
+    with Translator(
+        work.model,
+        device=work.device,
+        dtype=work.dtype,
+        source_lang=work.source_language,
+        target_lang=work.target_language,
+    ) as translator:
         adapt(
             planned,
             store,
@@ -206,7 +210,7 @@ def _adapt(work: MemoryWork, config: BuildConfig, reading: MemoryReading, tell: 
             model=translator,
             tell=lambda line: tell({"read": [line]}),
             bars=bars,
-            work=Path(work.work),
+            work=work_beside(Path(work.file)),
             on_built=lambda: tell({"built": True}),
         )
     tell({"done": planned.count, "of": planned.count, "ended": True, "made": True})
