@@ -275,6 +275,7 @@ class _Adapting:
                 )
             for reason, count in built.dropped.most_common():
                 self._report.add(f"left out   {count:,}  {reason}")
+        estimate_settings(Datastore.open(work, self._translator.engine), self._translator.engine)
         mark_unfinished(work, digest)
         with storage_errors(self._place):
             work.rename(self._place)
@@ -288,12 +289,11 @@ class _Adapting:
         )
 
     def tune(self) -> bool:
-        """Choose settings by likelihood; False if there is too little text for that: then they are estimated."""
+        """Choose settings by likelihood; False if there is too little text for that: then the estimated ones stay."""
         plan, report = self._plan, self._report
         if SEGMENTS not in read_profiles(self._place):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
             if len(pairs) < MIN_HELD_OUT // 4:
-                estimate_settings(self._open(), self._translator.engine)
                 why = (
                     "the store holds nearly all of the text to measure on"
                     if plan.tuning
