@@ -80,7 +80,7 @@ def test_a_store_that_makes_things_worse_is_not_passed_off_as_good(
     lines = ended.stdout.splitlines()
     assert [line[:11].strip() for line in lines] == ["read", "held out", "built", "worse", "", "", "made", "next"]
     assert lines[3].startswith("worse      perplexity ")
-    assert lines[-2].endswith(": 160 sentences, but the model alone is better")
+    assert lines[-2].endswith(": 160 sentences, but it should not be used as it is")
     assert lines[-1] == f"next       `knnmt inspect {store}` shows some of its pairs"
 
 

@@ -274,6 +274,12 @@ def test_a_store_that_makes_things_worse_is_called_so_first() -> None:
             assert gain.verdict[0].startswith(f"{word:<11}")
             assert (gain.is_better, gain.is_worse) == (word == "better", word == "worse")
             assert len(gain.verdict) == (3 if gain.is_worse else 1)
+            assert gain.is_bad == gain.is_worse
+    unrelated = replace(better, base_bleu=0.4, bleu=0.5)
+    assert unrelated.is_bad
+    assert unrelated.verdict[0].startswith("unrelated  BLEU 0.5 ± 3.0 with the store")
+    assert len(unrelated.verdict) == 3
+    assert not replace(unrelated, translated=49).is_bad
     expected = "BLEU 24.6 ± 3.0 with the store, 30.1 ± 2.0 without it, on 50 sentences that it does not hold"
     assert worse.verdict[0] == f"worse      {expected}"
 

@@ -62,7 +62,7 @@ def adapt(
     can be used from then on. One half of the held-out part tunes the store. The other half shows what the store gains
     over the model alone, in BLEU, on text that the store does not hold. At the end both halves are added.
 
-    If interrupted, rerun the command; it resumes. If the store makes translations worse, the exit status is 1.
+    If interrupted, rerun the command; it resumes. If the store should not be used, the exit status is 1.
 
     Examples:
 
@@ -105,7 +105,7 @@ def adapt(
             bars=progress_bars,
         )
     of_model = () if model in shipped_models() else ("-m", model)
-    if adapted.gain is not None and adapted.gain.is_worse:
+    if adapted.gain is not None and adapted.gain.is_bad:
         typer.echo(f"next       {command('inspect', output)} shows some of its pairs")
         raise typer.Exit(1)
     typer.echo(

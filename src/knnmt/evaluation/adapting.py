@@ -228,8 +228,8 @@ def _adapt(
     shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep an open lock
     store = Datastore.open(place)
     made = f"{place} in {report.seconds:.0f} s: {store.manifest.sentences:,} sentences"
-    is_worse = gain is not None and gain.is_worse
-    report.add(f"made       {made}, but the model alone is better" if is_worse else f"adapted    {made}")
+    is_bad = gain is not None and gain.is_bad
+    report.add(f"made       {made}, but it should not be used as it is" if is_bad else f"adapted    {made}")
     return Adapted(store, gain, tuple(report.lines))
 
 

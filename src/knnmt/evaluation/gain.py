@@ -21,6 +21,8 @@ from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _SIGNIFICANT = 0.05
+_UNRELATED = 2.0  # BLEU of translations that have nothing in common with the references, in many enough sentences:
+_ENOUGH = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,25 @@ class Gain:
         return self.bleu > self.base_bleu and self._is_significant
 
     @property
+    def is_unrelated(self) -> bool:
+        """Whether neither system's translations have anything in common with the targets: these may be wrong."""
+        return self.translated >= _ENOUGH and max(self.base_bleu, self.bleu) < _UNRELATED
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the store should not be used as it is."""
+        return self.is_worse or self.is_unrelated
+
+    @property
     def _is_significant(self) -> bool:
         return self.p_value < _SIGNIFICANT
 
     @property
     def verdict(self) -> list[str]:
-        """Lines for people: whether the store is better, and if it is worse, why that may be and what to do."""
+        """Lines for people: whether the store is better, and if it is bad, why that may be and what to do."""
         word = "worse" if self.is_worse else "better" if self.is_better else "no gain"
+        if self.is_unrelated:
+            word = "unrelated"
         measured = (
             f"perplexity {math.exp(self.loss):.2f} with the store, {math.exp(self.base_loss):.2f} without it, on "
             f"{self.pairs:,} pairs that it does not hold"
@@ -87,7 +101,7 @@ class Gain:
         lines = [f"{word:<11}{measured}"]
         if word == "no gain":
             lines[0] += ". The difference is not significant"
-        if self.is_worse:
+        if self.is_bad:
             lines += [
                 "           Perhaps targets stand beside the wrong sources, or are bad or in another language: look at",
                 "           some pairs, and leave such pairs out (--max-ratio 3, --drop-copies)",

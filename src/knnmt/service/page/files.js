@@ -146,7 +146,7 @@ export function listenForFiles(page) {
   }
 
   async function memoryDone({ name, job, state, actions }) {
-    const worse = (job.summary ?? []).some((line) => line.startsWith("worse "));
+    const worse = (job.summary ?? []).some((line) => /^(worse|unrelated) /.test(line));
     state.textContent = told(worse ? "memory_worse" : "memory_done", { domain: job.domain });
     if (worse) state.className = "failed";
     actions.append(make("button", { type: "button", click: () => page.choose(job.domain) }, told("use_domain", { domain: job.domain })));
