@@ -37,7 +37,7 @@ from knnmt.retrieval.profiles import default_profile, read_profiles
 from support import warm
 from support.datastore_pairs import some_pairs
 
-pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.TextWarning")
 PAIRS = some_pairs(160)
 
 
