@@ -102,7 +102,10 @@ def test_every_system_translates_and_counts_by_itself(
 
 def test_a_system_may_search_every_key(translator: Translator, store: Path) -> None:
     (exact,) = run_systems(
-        translator, [System("exact", store, exact=True, settings=RetrievalSettings(**FIXED))], SOURCES[:1], SETTINGS
+        translator,
+        [System("exact", store, exact=True, settings=RetrievalSettings(**FIXED, search="whole"))],
+        SOURCES[:1],
+        SETTINGS,
     )
     assert "|index:exact|" in exact.signature
 

@@ -22,6 +22,7 @@ from knnmt.engine.base import Engine
 from knnmt.errors import SettingError
 from knnmt.huggingface.model import LoadedModel
 from knnmt.huggingface.watching import ModelWatch, WatchedStep
+from knnmt.retrieval.profiles import ESTIMATED
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
@@ -102,6 +103,8 @@ class KNNLogitsProcessor:
     def _retrieval(self) -> Retrieval:
         retrieval = self._memories.retrieval(self._datastore, self._settings)
         asked = self._settings.given().keys() & {"search", "segments", "profile"}
+        if self._settings.profile == ESTIMATED:  # there are estimates for the whole store, too
+            asked -= {"profile"}
         if retrieval.config.segments is not None and not asked:  # the store's default, which is not available here
             retrieval = self._memories.retrieval(self._datastore, replace(self._settings, search="whole"))
         check(
