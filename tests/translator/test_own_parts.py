@@ -76,6 +76,15 @@ def narrow_combiner(store, config, engine):
 def one_combiner(store, config, engine):
     return lambda step, neighbours: (neighbours.distances_sq, torch.zeros(1))
 
+def heavy_combiner(store, config, engine):
+    return lambda step, neighbours: (torch.zeros(neighbours.ids.shape), torch.full((len(step),), -1.0))
+
+
+def sure_combiner(store, config, engine):
+    even = lambda neighbours: torch.zeros(neighbours.ids.shape).log_softmax(1)
+    return lambda step, neighbours: (even(neighbours), torch.full((len(step),), 0.5))
+
+
 def nan_combiner(store, config, engine):
     return lambda step, neighbours: (torch.zeros_like(neighbours.distances_sq) / 0, torch.zeros(len(step)))
 
@@ -174,6 +183,8 @@ def test_what_is_none_is_refused(
         ("gate", "bare_gate", "gave True"),
         ("combiner", "narrow_combiner", r"here \(2, 4\) and \(2,\); narrow_combiner.* gave \(2, 1\) torch.float32, \("),
         ("combiner", "one_combiner", r"gave \(2, 4\) torch.float32, \(1,\) torch.float32"),
+        ("combiner", "heavy_combiner", r"heavy_combiner.* weights that do not sum to 1: a row differs by 3"),
+        ("combiner", "sure_combiner", r"sure_combiner.* returned 0.5 as the logarithm of λ, which is then above 1"),
         ("combiner", "nan_combiner", "nan_combiner.* returned NaN for states and distances that are numbers"),
         ("gate", "nan_gate", "nan_gate.* returned NaN"),
     ],

@@ -15,6 +15,7 @@ from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import Snapshot
 
 UNSIGNED = "unsigned"
+_MOST_OFF = 1e-3  # from 1, of a sum of weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def ask_gate(gate: Gate, step: Step) -> tuple[Tensor, Tensor | None]:
 
 
 def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
-    """The result of a combiner for neighbours, with checked shapes."""
+    """The result of a combiner for neighbours, checked: their shapes, and of one that is not ours their sums, too."""
     found: Any = combiner(step, neighbours)
     rows, k = neighbours.ids.shape
     sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows, k) and _shaped(found[1], rows)
@@ -158,6 +159,21 @@ def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tupl
         f"{_named(combiner, found)}",
     )
     _require_numbers(combiner, neighbours.distances_sq[:, :1], *found)
+    if not _is_ours(combiner):
+        log_weights, log_lambda = found
+        used = log_lambda > -torch.inf  # other rows keep the model's distribution
+        sums = log_weights[used].float().exp().sum(1)
+        worst = (sums - 1).abs().max().item() if len(sums) else 0.0
+        check(
+            worst <= _MOST_OFF,
+            f"{_name(combiner)} returned weights that do not sum to 1: a row differs by {worst:.3g}. Return their "
+            "logarithms, normalised (torch.log_softmax)",
+        )
+        largest = log_lambda.max().item() if rows else -torch.inf
+        check(
+            largest <= _MOST_OFF,
+            f"{_name(combiner)} returned {largest:.3g} as the logarithm of λ, which is then above 1: return log λ",
+        )
     return found[0], found[1]
 
 
@@ -166,10 +182,14 @@ def _require_numbers(part: object, given: Tensor, *found: Tensor) -> None:
 
     Our own parts give none and are not checked, because the check would have to wait for a GPU.
     """
-    if not type(part).__module__.startswith("knnmt."):
+    if not _is_ours(part):
         sound = given.isfinite().all(1)
         nan = any(bool(each[sound].isnan().any()) for each in found)
         check(not nan, f"{_name(part)} returned NaN for states and distances that are numbers")
+
+
+def _is_ours(part: object) -> bool:
+    return type(part).__module__.startswith("knnmt.")
 
 
 def _shaped(found: object, *shape: int) -> bool:
