@@ -12,7 +12,7 @@ from knnmt import native
 _BUILDS = {"avx512amx": "avx512_vnni"}  # which does without AMX where there is none
 _BUILDS |= {"avx512vnni": "avx512_vnni", "avx512": "avx512bw", "avx2vnni": "avx_vnni", "avx2": "avx2"}
 _BUILDS |= {"neondot": "asimddp", "neon": "asimd"}
-INT8_SOURCES = {"product8.cpp", "tiles.cpp", "tiles.h"}  # which ask for more than a kind of vectors
+INT8_SOURCES = {"product8.cpp", "product8.h", "tiles.cpp", "tiles.h"}  # which ask for more than a kind of vectors
 
 
 def builds_that_run() -> list[str]:

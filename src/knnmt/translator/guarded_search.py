@@ -71,8 +71,10 @@ class GuardedSearch:
         self._attempts = Attempts(engine)
         self.writes = self._attempts.writes
 
-    def kept(self, jobs: Sequence[Job], found: Sequence[Sequence[Part]], search: Search) -> list[list[Part]]:
-        """Parts whose `marked` has everything that must be kept.
+    def kept(
+        self, jobs: Sequence[Job], found: Sequence[Sequence[Part]], search: Search, n_best: int = 1
+    ) -> list[list[Part]]:
+        """Parts whose `marked` has everything that must be kept, at most `n_best` for each job, best first.
 
         found: the results of free decoding; search: finds more
         """
@@ -95,7 +97,7 @@ class GuardedSearch:
             for job, of_job, parts in zip(jobs, judged, found, strict=True)
         ]
         self._put_codes_back(jobs, results, search)
-        return [[self._told(job, part) for part in parts] for job, parts in zip(jobs, results, strict=True)]
+        return [[self._told(job, part) for part in parts[:n_best]] for job, parts in zip(jobs, results, strict=True)]
 
     def kept_at_once(self, job: Job, parts: Sequence[Part]) -> list[Part] | None:
         """The result of `kept`, if it is known without another pass of the model; otherwise None."""

@@ -233,9 +233,9 @@ class Stages:
 
         with timing.stage("guard"):
             chosen = [jobs[number] for number in guarded], [found[number] for number in guarded]
-            kept = self._guard.kept(*chosen, search_jobs)
+            kept = self._guard.kept(*chosen, search_jobs, call.decoding.n_best)
         for number, parts in zip(guarded, kept, strict=True):
-            found[number] = parts[: call.decoding.n_best]
+            found[number] = parts
         return found
 
     def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: Call) -> bool:
@@ -265,7 +265,7 @@ class Stages:
             tokenizer, language = self.engine.tokenizer, self.engine.languages.target
             made = assemble(text.text, segments, parts, tokenizer, call.decoding, language, layout, certainty)
             match = text.memory.matcher.closest(text.text) if text.memory is not None and call.settings.match else None
-            alone = text.memory is None or all(best.by_model_alone for best, *_ in parts if made.error is None)
+            alone = text.memory is None or all(found and found[0].by_model_alone for found in parts)
             kind: TranslationKind | None = "model alone" if alone else "with memory"
             kind = kind if segments and made.error is None else None
             return replace(made, kind=kind, match=match, warnings=(*cautions, *made.warnings))
