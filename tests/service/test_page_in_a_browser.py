@@ -71,7 +71,7 @@ def test_a_text_that_is_given_up_does_not_end_the_one_that_follows(page: Page) -
 
 
 def test_a_word_shows_its_neighbours_by_pointer_and_by_keyboard(page: Page) -> None:
-    translate(page, "etwas <img src=x>")
+    translate(page, "Satz 8 <img src=x>")
     words, panel = sentence(page, 0).locator(".word"), sentence(page, 0).locator(".panel")
     words.first.click()
     playwright.expect(words.first).to_have_attribute("aria-expanded", "true")
