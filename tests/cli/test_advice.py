@@ -63,7 +63,7 @@ def store(model: list[str]) -> Path:
 
 def test_after_adapting(model: list[str]) -> None:
     said = run(["adapt", "own.tsv", "-o", "our own.store", "--sample", "0", *model])
-    assert follow(said) == ["translate", "replace"]
+    assert follow(said) == ["translate"]
 
 
 def test_after_changing_a_store_with_an_index(store: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,7 @@ def test_a_memory_is_built_and_translated_with(tmp_path: Path) -> None:
     ]
     memory.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
     built = knnmt("build", memory, "-o", store)
-    assert b"index      exact: " in built.stdout
+    assert b"settings   k:8|" in built.stdout
     done = knnmt(
         "translate",
         "-d",

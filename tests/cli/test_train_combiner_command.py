@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from knnmt.config import DEFAULT_SEGMENTS
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
@@ -44,7 +45,7 @@ def test_a_combiner_is_trained_reported_and_used(store: Path, dev: Path, tiny_ch
     worse = float(lines["the combiner"][0]) > float(lines["fading λ"][0])
     assert ("worse than fading λ" in said) == worse
     combiner = TrainedCombiner.read(Datastore.open(store), method)
-    assert (combiner.record.k, combiner.record.seed, combiner.record.segments) == (3, 0, None)
+    assert (combiner.record.k, combiner.record.seed, combiner.record.segments) == (3, 0, DEFAULT_SEGMENTS)
     assert run(*translate).strip()
     with pytest.raises(SettingError, match="trained for k 3, but the call asks for 5"):
         run(*translate, "--k", "5")

@@ -72,8 +72,9 @@ def commands(block: Block) -> list[Command]:
 
 
 def compare(shown: Sequence[str], said: str, place: str) -> None:
-    """What is shown must come in this order: white space as it may be, "..." for anything."""
+    """What is shown must come in this order: white space and seconds as they may be, "..." for anything."""
     lines = [".*".join(r"\s+".join(map(re.escape, part.split())) for part in line.split("...")) for line in shown]
+    lines = [re.sub(r"\d+\\s\+s\b", r"\\d+ s", line) for line in lines]
     assert re.search(".*".join(lines), said, re.DOTALL), f"{place}: shown is {shown}, and what came is\n{said}"
 
 

@@ -54,7 +54,9 @@ def test_a_translation_says_how_sure_it_is_at_the_settings_that_were_measured(
             assert each.certainty == known.of(each.log_probability)
         if penalty == 1.0:
             assert sure.log_probability == pytest.approx(sure.score)
-    assert translator.translate("Guten Tag", cache=4.0, beam=2, max_tokens=5).certainty is not None
+    assert (
+        translator.translate("Guten Tag", cache=4.0, beam=2, max_tokens=5).certainty is None
+    )  # searches the whole store
     assert translator.translate("Guten Tag", k=1, beam=2, max_tokens=5).certainty is None
     assert translator.translate("Guten Tag", datastore=None, beam=2, max_tokens=5).certainty is None
     write_settings(store.path, **{SECTION: {**known.section()[SECTION], "slope": -1.0}})

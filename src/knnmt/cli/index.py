@@ -59,7 +59,7 @@ def index(
     model: ModelOfStore = None,
     threads: Threads = None,
 ) -> None:
-    """Choose and build the index for search of the whole store (`--search whole`). Also estimates the store's settings.
+    """Choose and build an index for search of all entries. Also estimates the store's settings.
 
     By default, a store is searched by segment, which needs no index.
 
