@@ -132,8 +132,8 @@ def measure(results: Results, case: Case, lookup: str, arguments: argparse.Names
         return
     config = None
     if lookup != ALONE:
-        of_tuning = case.domain, case.pairs, lookup, "tuned"
-        tuned = results.records.get(of_tuning) or results.add(of_tuning, case.tune(lookup))
+        tuning_key = case.domain, case.pairs, lookup, "tuned"
+        tuned = results.records.get(tuning_key) or results.add(tuning_key, case.tune(lookup))
         losses = ", ".join(f"{loss:.4f}" for loss in tuned["losses"])
         print(f"{case.domain} {case.pairs} {lookup} ({tuned['segments']}): losses {losses}", flush=True)
         config = as_record(RetrievalConfig, tuned["config"])
@@ -158,18 +158,18 @@ def show(results: Results, arguments: argparse.Namespace) -> None:
             if (found := results.records.get(key)) is not None:
                 scores[lookup, domain] = resampled_bleu(found["texts"], found["references"])
         for lookup in arguments.lookups:
-            cells, of_all = [], []
+            cells, domain_scores = [], []
             for domain in arguments.domains:
                 mine, whole = scores.get((lookup, domain)), scores.get((WHOLE, domain))
                 if mine is None:
                     cells.append("")
                 elif lookup == WHOLE or whole is None:
                     cells.append(f"{mine[0]:.2f}")
-                    of_all.append(mine)
+                    domain_scores.append(mine)
                 else:
                     cells.append(in_words(mine - whole))
-                    of_all.append(mine - whole)
-            average = np.mean(of_all, axis=0) if of_all else None
+                    domain_scores.append(mine - whole)
+            average = np.mean(domain_scores, axis=0) if domain_scores else None
             if average is not None:
                 cells.append(f"{average[0]:.2f}" if lookup == WHOLE else in_words(average))
             print_row(pairs, lookup, *cells)

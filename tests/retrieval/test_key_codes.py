@@ -15,38 +15,13 @@ from torch import Tensor
 
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.index.key_codes import STEP, KeyCodes
+from knnmt.index.key_codes import STEP
 from knnmt.native import library, load
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from support.datastore_pairs import some_pairs
+from support.keys_alone import KeysAlone
 from support.native_builds import builds_that_run
-
-
-class Keys:
-    """Entries with these keys, (n, dim) float16, whose codes may be fitted to other keys or be held in few places."""
-
-    def __init__(self, keys: Tensor, sample: Tensor | None = None, most_held: int = 1 << 20) -> None:
-        self.keys, self.dim = keys, keys.shape[1]
-        self._sample, self._most_held = keys if sample is None else sample, most_held
-        self._codes: KeyCodes | None = None
-
-    def addresses(self, ids: Tensor) -> Tensor:
-        return ids * 2 * self.dim + self.keys.data_ptr()
-
-    def values_of(self, ids: Tensor) -> Tensor:
-        return torch.zeros_like(ids, dtype=torch.int32)
-
-    def counts_of(self, _ids: Tensor, _merged: bool) -> None:
-        return None
-
-    def require_sound(self, measured: Tensor) -> None:
-        assert bool(measured.isfinite().all())
-
-    def codes(self, native: Any) -> KeyCodes:
-        if self._codes is None:
-            self._codes = KeyCodes(native, self._sample.numpy(), len(self.keys), self._most_held)
-        return self._codes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,7 +33,7 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def searched(entries: Keys, chosen: list[np.ndarray[Any, Any]], build: str | None = None) -> CompiledOwnEntries:
+def searched(entries: KeysAlone, chosen: list[np.ndarray[Any, Any]], build: str | None = None) -> CompiledOwnEntries:
     native = library() if build is None else load(build)
     if native is None:
         pytest.skip("nothing was compiled: no C++ compiler")
@@ -129,7 +104,7 @@ def test_the_nearest_are_found_whatever_the_keys_and_the_directions(
     if queries == "unlike numbers":
         rows[0, 0], rows[1, -1], rows[2, 0], rows[3, 0] = torch.tensor([float("nan"), float("inf"), 1e15, 1e20])
     chosen = [np.arange(count), np.arange(0, count, 3), np.empty(0, np.int64)]
-    entries = Keys(keys, others[fitted], most_held)
+    entries = KeysAlone(keys, others[fitted], most_held)
     assert_nearest(searched(entries, chosen), keys, chosen, rows, k)
     again = [np.arange(0, count, 2), np.arange(count), np.arange(count)[-1:]]  # some of which are known by now
     assert_nearest(searched(entries, again), keys, again, rows, k)
@@ -143,7 +118,7 @@ def test_sentences_with_the_same_entries_are_searched_in_one_pass(build: str, co
     keys = (torch.randn(count, 24, generator=chance) * torch.linspace(4, 0.1, 24)).half()
     every = np.arange(count)
     chosen = [every, every, np.arange(0, count, 7), every]
-    own = searched(Keys(keys), chosen, build)
+    own = searched(KeysAlone(keys), chosen, build)
     queries = keys[torch.randint(count, (4 * 5,), generator=chance)].float() + 0.2 * torch.randn(
         20, 24, generator=chance
     )
@@ -158,8 +133,8 @@ def test_every_build_finds_the_same(build: str) -> None:
     keys = torch.randn(3000, 100, generator=chance).half()
     queries = torch.randn(10, 100, generator=chance)
     chosen = [np.arange(3000), np.arange(0, 3000, 2)]
-    expected = searched(Keys(keys), chosen).search(queries, 8)
-    found = searched(Keys(keys), chosen, build).search(queries, 8)
+    expected = searched(KeysAlone(keys), chosen).search(queries, 8)
+    found = searched(KeysAlone(keys), chosen, build).search(queries, 8)
     assert found[1].tolist() == expected[1].tolist()
     assert found[0].numpy() == pytest.approx(expected[0].numpy(), rel=1e-6)
 
@@ -192,5 +167,5 @@ def test_what_rounding_takes_from_a_query_is_bounded() -> None:
     long, short = (size * 2**0.5 / STEP for size in (64.0, 2.0))
     sample = torch.tensor([[long, 0], [-long, 0], [0, short], [0, -short]])
     keys = torch.tensor([[96.0, 1.0], [96.0, -1.0], [96.0, 3.0], [96.0, 7.0], [96.0, -7.0]]).half()
-    found = searched(Keys(keys, sample), [np.arange(5)]).search(torch.tensor([[96.0, 7.0]]), 1)
+    found = searched(KeysAlone(keys, sample), [np.arange(5)]).search(torch.tensor([[96.0, 7.0]]), 1)
     assert found[1].tolist() == [[3]]

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
-from knnmt.index.key_codes import KeyCodes
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library, load
 from knnmt.retrieval import needs
@@ -39,6 +37,7 @@ from knnmt.retrieval.sentence_stores import SentenceStores
 from support import warm
 from support.crafted import alter_arrays
 from support.datastore_pairs import some_pairs
+from support.keys_alone import KeysAlone
 from support.native_builds import builds_that_run
 
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
@@ -111,28 +110,6 @@ def test_of_equal_keys_those_that_come_first_are_found(
             assert alone.search(queries[row : row + 1], 9)[1][0].tolist() == ids[order].tolist()
 
 
-class Keys:
-    """As many entries as there are keys, (n, dim) float16."""
-
-    def __init__(self, keys: Tensor) -> None:
-        self.keys, self.dim = keys, keys.shape[1]
-
-    def addresses(self, ids: Tensor) -> Tensor:
-        return ids * 2 * self.dim + self.keys.data_ptr()
-
-    def values_of(self, ids: Tensor) -> Tensor:
-        return torch.zeros_like(ids, dtype=torch.int32)
-
-    def counts_of(self, _ids: Tensor, _merged: bool) -> None:
-        return None
-
-    def codes(self, native: Any) -> KeyCodes:
-        return KeyCodes(native, self.keys.numpy(), len(self.keys))
-
-    def require_sound(self, measured: Tensor) -> None:
-        assert bool(measured.isfinite().all())
-
-
 @pytest.mark.parametrize("build", builds_that_run())
 @pytest.mark.parametrize("dim", [64, 77, 320])
 @pytest.mark.parametrize("spread", [1.0, 1e-2, 1e-3])
@@ -143,7 +120,7 @@ def test_what_int8_cannot_tell_apart_is_measured(build: str, dim: int, spread: f
     keys[::3, 5] = 40
     keys = keys.half()
     chosen = [np.arange(999), np.arange(0, 999, 3), np.array([7]), np.array([], np.int64)]
-    own = CompiledOwnEntries(load(build), Keys(keys), chosen)  # type: ignore[arg-type]
+    own = CompiledOwnEntries(load(build), KeysAlone(keys), chosen)  # type: ignore[arg-type]
     queries = keys[:12].float() + spread * torch.randn(12, dim, generator=chance)
     queries[4] = float("nan")
     found_sq, found = own.search(queries, 5)
@@ -168,7 +145,7 @@ def test_what_is_surely_far_is_not_measured(build: str) -> None:
     keys = torch.randn(900, 320, generator=chance).half()
     queries = keys[:2].float() + 0.1 * torch.randn(2, 320, generator=chance)
     keys[2:10] = (queries[:1] + 0.1 * torch.randn(8, 320, generator=chance)).half()
-    own = CompiledOwnEntries(load(build), Keys(keys), [np.arange(900)])  # type: ignore[arg-type]
+    own = CompiledOwnEntries(load(build), KeysAlone(keys), [np.arange(900)])  # type: ignore[arg-type]
     keys[10:] = queries[0].half()
     found = own.search(queries[:1], 4)[1]
     assert int(found.max()) < 10
