@@ -56,7 +56,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
         transport.set_write_buffer_limits(high=0)  # the application sends more when the client has read everything
-        self.address = _site(self.client[0]) if self.client else None
+        self.address = site_of(self.client[0]) if self.client else None
         self._among.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -294,7 +294,7 @@ def _longest(waiting: Iterable[Connection]) -> list[Connection]:
     return sorted(waiting, key=attrgetter("waits_since"))
 
 
-def _site(address: str) -> str:
+def site_of(address: str) -> str:
     """An IPv4 address; of an IPv6 address, the part that all addresses of a client share."""
     try:
         found = ipaddress.ip_address(address)

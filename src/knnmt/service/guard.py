@@ -1,7 +1,8 @@
 """Checks before a route sees a request, and the domain in its path.
 
 A page of another site can make a browser send requests to this machine; their origin gives them away. A foreign host
-name that resolves to this machine (DNS rebinding) is found by the header Host. Bodies are counted as they arrive.
+name that resolves to this machine (DNS rebinding) is found by the header Host. Bodies are counted as they arrive. If
+others can reach the service, answers with an error wait for a client that has had many.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.service.config import LEAST_BYTES, Limits
+from knnmt.service.connections import site_of
 from knnmt.service.problems import Problem
+from knnmt.service.refusals import Refusals
 
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
 _MEMORIES = re.compile(r"/v1/domains/[^/]+/memories|/v3/translation_memories/files/[^/]+")
@@ -32,12 +35,13 @@ DOMAIN = "knnmt.domain"  # the key of the path's domain in the scope of a reques
 class Guard:
     """Checks requests before the application does.
 
-    hosts: names by which clients may address the service; None for all, if callers need keys
+    hosts: names by which clients may address the service; None for all, if callers need keys or may be anybody
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Collection[str] | None) -> None:
         self._app, self._limits = app, limits
         self._hosts = None if hosts is None else {*_LOOPBACK, *(host.lower() for host in hosts)}
+        self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
@@ -52,6 +56,8 @@ class Guard:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":  # no browser may guess another type for an answer
                 MutableHeaders(scope=message).setdefault("x-content-type-options", "nosniff")
+                if message["status"] >= 400 and self._hosts is None and (client := scope["client"]):
+                    await asyncio.sleep(self._refusals.seconds(site_of(client[0])))
             await send(message)
 
         try:
