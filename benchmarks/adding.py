@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from knnmt.calibration.estimates import Calibration
 from knnmt.config import DEFAULT_SEGMENTS
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
@@ -39,7 +40,6 @@ from knnmt.datastore.slices import cut_slices, write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
-from knnmt.fitting.calibration import Calibration
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator

@@ -228,7 +228,7 @@ def main() -> None:
         )
         stages(engine, first, parts, (arguments.batch_tokens or [usual])[-1], scratch)
         if arguments.finish:
-            from knnmt.fitting.calibration import estimate_settings
+            from knnmt.calibration.estimates import estimate_settings
 
             with spending() as spent:
                 estimate_settings(Datastore.open(store), engine)

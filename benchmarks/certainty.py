@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 from knnmt import Translator, adapt, build, spread
+from knnmt.calibration.certainty import Certainty
 from knnmt.config import MatchConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves
 from knnmt.errors import KnnmtWarning
-from knnmt.fitting.certainty import Certainty
-from knnmt.retrieval.matches import likeness
+from knnmt.segments.matches import likeness
 from knnmt.translator.memories import Memory
 from knnmt.translator.taking_over import taken_over
 from knnmt_lab.scripts import DOMAINS, argument_parser, directed, read_domain

@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import fmean
 
 from finetune import memory_of
+from knnmt.adapting.combiner_rows import CombinerRows, collect_rows
+from knnmt.adapting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.store import Datastore
-from knnmt.fitting.combiner_rows import CombinerRows, collect_rows
-from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.retrieval.combiner import log_fading
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.trained.networks import NETWORKS, FadingRobust, Robust

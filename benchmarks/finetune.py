@@ -34,12 +34,12 @@ from typing import Any
 
 import torch
 
+from knnmt.adapting.tune import tune
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import fitting_tokens
 from knnmt.evaluation.scoring import Difference, resampled_scores
-from knnmt.evaluation.tuning import tune
 from knnmt.translator.translator import Translator
 from knnmt_lab.reproduction.choices import over_seeds
 from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain

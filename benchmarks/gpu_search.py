@@ -24,8 +24,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from knnmt.calibration.probes import settle
 from knnmt.datastore.store import Datastore
-from knnmt.fitting.probes import settle
 from knnmt.index import resident
 from knnmt.index.clusters import Clusters
 from knnmt.index.entries import Entries

@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 from knnmt import spread
+from knnmt.calibration.estimates import DEFAULT_K, calibrate
+from knnmt.calibration.held_out import sample
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
-from knnmt.fitting.calibration import DEFAULT_K, calibrate
-from knnmt.fitting.held_out import sample
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
 from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain

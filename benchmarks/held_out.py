@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from knnmt import Translator, adapt, evaluate
+from knnmt.adapting.gain import Gain
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.unfinished import is_unfinished
-from knnmt.evaluation.gain import Gain
 from knnmt.records import as_record
 from knnmt_lab.scripts import argument_parser, directed, print_header, print_row, read_domain
 

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from knnmt import spread
+from knnmt.adapting.development import search_text
+from knnmt.adapting.tuning_by_likelihood import tune_positions
 from knnmt.compression.pca import KeyProjection, reduce
 from knnmt.compression.transforming import making, publish
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.merging import without_removed
 from knnmt.datastore.store import Datastore
-from knnmt.fitting.development import search_text
-from knnmt.fitting.tuning import tune_positions
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.translator import Translator

@@ -33,14 +33,14 @@ import torch
 from sacrebleu import BLEU
 
 from knnmt import Translator, spread
+from knnmt.adapting.development import Development, pass_over, searched
+from knnmt.adapting.tuning_by_likelihood import tune_positions
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves
 from knnmt.datastore.overlap import unseen
 from knnmt.datastore.store import Datastore
 from knnmt.evaluation.scoring import RESAMPLES, Difference
-from knnmt.fitting.development import Development, pass_over, searched
-from knnmt.fitting.tuning import tune_positions
 from knnmt.records import as_record
 from knnmt.retrieval.open_store import OpenStore
 from knnmt_lab.scripts import argument_parser, print_header, print_row, read_domain

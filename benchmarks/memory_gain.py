@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from knnmt import Translator, adapt, evaluate
+from knnmt.adapting.holding_out import Plan
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, halves, spread
-from knnmt.evaluation.holding_out import Plan
 from knnmt_lab.scripts import argument_parser, directed, print_header, read_domain
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
+from knnmt.calibration.estimates import DEFAULT_K, Calibration
+from knnmt.calibration.fidelity import BATCHES, fidelity
+from knnmt.calibration.held_out import sample
 from knnmt.datastore.store import Datastore
 from knnmt.engine.precision import cpu_name
-from knnmt.fitting.calibration import DEFAULT_K, Calibration
-from knnmt.fitting.fidelity import BATCHES, fidelity
-from knnmt.fitting.held_out import sample
 from knnmt.index.base import Index
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex

@@ -48,7 +48,7 @@ from knnmt.datastore.segment import Segment, source_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.engine.precision import cpu_name
-from knnmt.index.covering import CANDIDATES, MIN_CANDIDATES, SourceIndex
+from knnmt.segments.covering import CANDIDATES, MIN_CANDIDATES, SourceIndex
 from knnmt.translator.translator import Translator
 from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain
 
@@ -226,7 +226,7 @@ def measure_choice(arguments: argparse.Namespace) -> None:
         started = time.thread_time()
         index.choose(queries, count)
         together = 1000 * (time.thread_time() - started) / len(queries)
-        with patch("knnmt.index.covering.library", lambda: None):
+        with patch("knnmt.segments.covering.library", lambda: None):
             plain = milliseconds(choose, queries[:20])
         theirs = ("", "")
         if arguments.bm25s and size <= 1_000_000:

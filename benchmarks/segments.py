@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from harm import build
+from knnmt.adapting.development import search_text
+from knnmt.adapting.tuning_by_likelihood import tune_positions
+from knnmt.calibration.likelihood import Positions, so_far
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.overlap import overlap
-from knnmt.fitting.development import search_text
-from knnmt.fitting.likelihood import Positions, so_far
-from knnmt.fitting.tuning import tune_positions
 from knnmt.retrieval.combiner import log_fading
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator

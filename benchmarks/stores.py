@@ -15,12 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from knnmt.calibration.index_preparation import prepare
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
-from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt_lab.scripts import argument_parser, read_domain

@@ -34,15 +34,15 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt import Translator
+from knnmt.adapting.development import Development, search_text
+from knnmt.calibration import estimates as calibration
+from knnmt.calibration.held_out import HeldOutQueries, sample
+from knnmt.calibration.likelihood import so_far
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.overlap import unseen
 from knnmt.datastore.store import Datastore
-from knnmt.fitting import calibration
-from knnmt.fitting.development import Development, search_text
-from knnmt.fitting.held_out import HeldOutQueries, sample
-from knnmt.fitting.likelihood import so_far
 from knnmt.index.base import Found
 from knnmt.protection.content import MIN_BYTES, text_length
 from knnmt.retrieval import open_store
@@ -54,13 +54,13 @@ DOMAINS = ("business", "it", "law", "medical")
 TEXTS = ("own, choosing", "own, reported", "other, choosing", "other, reported", "stored, int8")
 RESAMPLES = 1000
 MAX_K = 32
-PACKAGES = {"calibration": "fitting", "likelihood": "fitting"}  # the others are in retrieval
+PACKAGES = {"estimates": "calibration", "likelihood": "calibration"}  # the others are in retrieval
 # "T" and "λ" stand for the estimates themselves, times a factor.
 TRIED: dict[str, tuple[Any, ...]] = {
     "T": (0.5, 0.7, 1.4, 2.0),
     "λ": (0.8, 0.9, 1.04),
-    "calibration.DEFAULT_K": (4, 16, 32),
-    "calibration._TEMPERATURES": ((0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0),),
+    "estimates.DEFAULT_K": (4, 16, 32),
+    "estimates._TEMPERATURES": ((0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0),),
     "likelihood._MOST_WEIGHTS": ((0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98),),
     "likelihood._SCALES": ((0.2, 0.3, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2.2, 2.8),),
     "likelihood._WIDTHS": ((0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8),),

@@ -226,8 +226,8 @@ def model(tiny_checkpoint: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def prepared_store(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Path:
     """A store of the small model, with 20 pairs and its estimated settings, as `knnmt index` leaves it."""
+    from knnmt.calibration.index_preparation import prepare
     from knnmt.datastore.store import Datastore
-    from knnmt.fitting.index_preparation import prepare
     from support.datastore_pairs import some_pairs
 
     store = Datastore.build(tmp_path_factory.mktemp("prepared") / "s", some_pairs(20), tiny_translator.engine)

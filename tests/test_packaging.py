@@ -26,22 +26,22 @@ from knnmt.compression.pruning import prune
 from knnmt.index.store_index import StoreIndex
 reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "reduced", 8)
 print(prune(reduced, Path(sys.argv[2]) / "pruned", StoreIndex(reduced).search).manifest.transforms)
-from knnmt.evaluation.tuning_by_search import beam_states
-from knnmt.fitting.development import search_text
+from knnmt.adapting.tuning_by_search import beam_states
+from knnmt.adapting.development import search_text
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.fitting.tuning import tune_positions
+from knnmt.adapting.tuning_by_likelihood import tune_positions
 translator = knnmt.Translator(device="cpu")
 pairs = [knnmt.SegmentPair(f"Das ist Satz {n}.", f"This is sentence {n}.", "own") for n in range(6)]
 opened = OpenStore(knnmt.Datastore.build(Path(sys.argv[2]) / "own", pairs[:4], translator.engine))
 config = tune_positions(search_text(translator.engine, opened, pairs[4:]).positions()).fading.fading
 print(beam_states(translator, opened, config, ["Das ist Satz 9."]).states.shape[1])
-from knnmt.fitting.gate_training import GateConfig, gate_text, train_gate
+from knnmt.adapting.gate_training import GateConfig, gate_text, train_gate
 texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for some in (pairs[4:5], pairs[5:])]
 train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.datastore.path)
 gated = knnmt.retrieval.settings.RetrievalSettings(gate=0.5)
 print(translator.memories.retrieval(opened.datastore, gated).config.signature())
-from knnmt.fitting.combiner_rows import collect_rows
-from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
+from knnmt.adapting.combiner_rows import collect_rows
+from knnmt.adapting.combiner_training import CombinerConfig, train_combiner
 rows = [collect_rows(translator.engine, opened, some, 4, None) for some in (pairs[4:5], pairs[5:])]
 train_combiner(opened, *rows, config, config, CombinerConfig(updates=1)).combiner.write(opened.datastore.path)
 robust = knnmt.retrieval.settings.RetrievalSettings(combiner="robust")

@@ -33,7 +33,7 @@ from knnmt.engine.base import Engine as Engine
 from knnmt.engine.forced import force_text as force_text
 from knnmt.engine.shipped import DEFAULT_MODEL as DEFAULT_MODEL
 from knnmt.errors import KnnmtError as KnnmtError, KnnmtWarning as KnnmtWarning
-from knnmt.evaluation.adapting import Adapted as Adapted, adapt as adapt
+from knnmt.adapting.adapt import Adapted as Adapted, adapt as adapt
 from knnmt.evaluation.evaluating import evaluate as evaluate
 from knnmt.evaluation.reports import Report as Report
 from knnmt.evaluation.running import machine as machine
@@ -45,26 +45,29 @@ from knnmt.evaluation.scoring import (
     score as score,
 )
 from knnmt.evaluation.systems import System as System, gather_systems as gather_systems
-from knnmt.evaluation.tuning import tune as tune
-from knnmt.evaluation.tuning_steps import TuningResult as TuningResult
-from knnmt.fitting.combined_stores import merge as merge, shard_set as shard_set, split as split
-from knnmt.fitting.combiner_rows import collect_rows as collect_rows
-from knnmt.fitting.combiner_training import CombinerConfig as CombinerConfig, train_combiner as train_combiner
-from knnmt.fitting.development import search_text as search_text
-from knnmt.fitting.fidelity import fidelity as fidelity
-from knnmt.fitting.gate_training import (
+from knnmt.adapting.tune import tune as tune
+from knnmt.adapting.tuning_steps import TuningResult as TuningResult
+from knnmt.adapting.combined_stores import merge as merge, shard_set as shard_set, split as split
+from knnmt.adapting.combiner_rows import collect_rows as collect_rows
+from knnmt.adapting.combiner_training import CombinerConfig as CombinerConfig, train_combiner as train_combiner
+from knnmt.adapting.development import search_text as search_text
+from knnmt.calibration.fidelity import fidelity as fidelity
+from knnmt.adapting.gate_training import (
     GateConfig as GateConfig,
     GateText as GateText,
     gate_text as gate_text,
     train_gate as train_gate,
 )
-from knnmt.fitting.likelihood import Positions as Positions
-from knnmt.fitting.ready_store import Built as Built, Datastore as Datastore, build as build
-from knnmt.fitting.tuning import squared_temperatures as squared_temperatures, tune_positions as tune_positions
-from knnmt.fitting.tuning_config import TuningConfig as TuningConfig
+from knnmt.calibration.likelihood import Positions as Positions
+from knnmt.adapting.build import Built as Built, Datastore as Datastore, build as build
+from knnmt.adapting.tuning_by_likelihood import (
+    squared_temperatures as squared_temperatures,
+    tune_positions as tune_positions,
+)
+from knnmt.adapting.tuning_config import TuningConfig as TuningConfig
 from knnmt.huggingface.processor import KNNLogitsProcessor as KNNLogitsProcessor
 from knnmt.index.base import Index as Index
-from knnmt.index.covering import Coverage as Coverage, Covering as Covering, SourceIndex as SourceIndex
+from knnmt.segments.covering import Coverage as Coverage, Covering as Covering, SourceIndex as SourceIndex
 from knnmt.index.kinds import Kind as Kind, SearchSettings as SearchSettings, lists_for as lists_for
 from knnmt.index.progress import Bars as Bars
 from knnmt.index.saved import build_index as build_index
@@ -72,7 +75,7 @@ from knnmt.output_files import write_output as write_output
 from knnmt.protection.marked import Code as Code, Marked as Marked, Role as Role
 from knnmt.retrieval.distribution import log_weights as log_weights
 from knnmt.retrieval.gate import ThresholdGate as ThresholdGate, TrainedGate as TrainedGate
-from knnmt.retrieval.matches import Match as Match
+from knnmt.segments.matches import Match as Match
 from knnmt.retrieval.neighbours import Neighbours as Neighbours
 from knnmt.retrieval.occurrences import aligned_source_tokens as aligned_source_tokens
 from knnmt.retrieval.open_store import OpenStore as OpenStore

@@ -10,8 +10,8 @@ import pytest
 
 import knnmt
 from knnmt import Datastore, FilterConfig
+from knnmt.adapting.holding_out import plan
 from knnmt.errors import SettingError
-from knnmt.evaluation.holding_out import plan
 from support.commands import completed, refused, succeeds
 from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
@@ -31,9 +31,9 @@ def write(path: Path, count: int, start: int = 0) -> Path:
 def test_one_command_from_memories_to_translations(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
-    for module in ("holding_out", "adapting"):
-        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
+    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)
+    for module in ("holding_out", "adapt"):
+        monkeypatch.setattr(f"knnmt.adapting.{module}.MIN_HELD_OUT", 12)
     memories = write(tmp_path / "one.tsv", 100), write(tmp_path / "two.tsv", 65, start=95)  # the last five twice
     store, model = tmp_path / "own.store", ("--model", str(tiny_checkpoint))
     said = succeeds("adapt", *memories, "-o", store, "--sample", "2", "--drop-duplicates", *model)
@@ -70,9 +70,9 @@ def test_one_command_from_memories_to_translations(
 def test_a_store_that_makes_things_worse_is_not_passed_off_as_good(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.evaluation.gain.Gain.is_worse", True)
-    for module in ("holding_out", "adapting"):
-        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
+    monkeypatch.setattr("knnmt.adapting.gain.Gain.is_worse", True)
+    for module in ("holding_out", "adapt"):
+        monkeypatch.setattr(f"knnmt.adapting.{module}.MIN_HELD_OUT", 12)
     store = tmp_path / "own.store"
     memory = write(tmp_path / "one.tsv", 160)
     ended = completed("adapt", memory, "-o", store, "--sample", "0", "--model", tiny_checkpoint)

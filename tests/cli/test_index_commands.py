@@ -17,15 +17,15 @@ import pytest
 from typer.testing import CliRunner
 
 from knnmt import Translator
+from knnmt.calibration import index_preparation
+from knnmt.calibration.estimates import Calibration
+from knnmt.calibration.index_choice import Chooser
 from knnmt.cli import app
 from knnmt.cli.progress import progress_bars
 from knnmt.corpus.splitting import halves
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
-from knnmt.fitting import index_preparation
-from knnmt.fitting.calibration import Calibration
-from knnmt.fitting.index_choice import Chooser
 from knnmt.index.saved import build_index, lags, read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval import open_store
@@ -264,7 +264,7 @@ def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
     monkeypatch.setattr(index_preparation, "Chooser", partial(Chooser, max_exact_entries=10))
     monkeypatch.setattr(memories, "warned", set())
-    monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)
     monkeypatch.setitem(sys.modules, "faiss", None)
     dev = tmp_path / "d.tsv"
     text = "".join(f"{each.source}\t{each.target}\n" for each in some_pairs(12, start=300))

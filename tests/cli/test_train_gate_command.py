@@ -86,7 +86,7 @@ def test_an_interruption_leaves_the_gate_that_was_there(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("knnmt.fitting.gate_training.train_gate", interrupted)
+    monkeypatch.setattr("knnmt.adapting.gate_training.train_gate", interrupted)
     assert "the store keeps the gate it had" in run(*train, expected=130)
     assert (store / FILE).read_bytes() == before
     assert not list(store.glob(f".{FILE}*"))

@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import knnmt
+from knnmt.adapting.tuning_by_likelihood import Compared
+from knnmt.adapting.tuning_by_search import Scored
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
@@ -21,8 +23,6 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from knnmt.evaluation.tuning_by_search import Scored
-from knnmt.fitting.tuning import Compared
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.translator import Translator
@@ -42,7 +42,7 @@ def unsound(store: Path) -> str:
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_what_was_there_stays_the_default_unless_something_is_better(
 def test_settings_that_only_the_tuning_half_likes_are_not_the_default(
     store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.fitting.tuning.Compared.of", lambda *_: Compared((2.0, 1.5), (2.1, 2.2)))
+    monkeypatch.setattr("knnmt.adapting.tuning_by_likelihood.Compared.of", lambda *_: Compared((2.0, 1.5), (2.1, 2.2)))
     said = succeeds("tune", store, "--dev", dev, *model)
     assert "on the reported pairs 2.1000 and 2.2000\n" in said
     assert f"with {store}; estimated stays its default\n" in said
@@ -223,7 +223,7 @@ def test_what_was_there_stays_if_bleu_likes_it_best(
     def score(*given: Any) -> Iterator[Scored]:
         return (Scored(config, 50.0 if config == there.config else 10.0, 0.0) for config in given[3])
 
-    monkeypatch.setattr("knnmt.evaluation.tuning_steps.score", score)
+    monkeypatch.setattr("knnmt.adapting.tuning_steps.score", score)
     said = succeeds("tune", store, "--dev", dev, *options, *model)
     assert f"chosen      {there.config.signature()}, the present settings\n" in said
     assert "; own stays its default\n" in said
@@ -234,7 +234,7 @@ def test_a_combiner_of_ones_own_is_tuned_by_bleu(
     store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("knnmt.fitting.tuning.PAPER_KS", (8,))
+    monkeypatch.setattr("knnmt.adapting.tuning_by_likelihood.PAPER_KS", (8,))
     (tmp_path / "own_tuned_combiner.py").write_text(
         "from knnmt.retrieval.combiner import DistanceCombiner\n"
         "MADE = []\n"
@@ -265,7 +265,7 @@ def test_a_combiner_of_ones_own_is_tuned_by_bleu(
 
 
 def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.fitting.tuning.PAPER_KS", (8,))
+    monkeypatch.setattr("knnmt.adapting.tuning_by_likelihood.PAPER_KS", (8,))
     before = Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)
     write_profiles(store, {"knn": before}, default="knn")
     said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)

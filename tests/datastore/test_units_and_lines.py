@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from knnmt.calibration.held_out import sample
 from knnmt.compression.pca import reduce
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
@@ -16,7 +17,6 @@ from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from knnmt.fitting.held_out import sample
 from knnmt.index.entries import Entries
 
 BREAKS = SegmentPair("Eins.\nZwei.\n", "One.\nTwo.\n", "a.po#9")

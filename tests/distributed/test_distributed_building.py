@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 import knnmt
 from knnmt import Cluster
+from knnmt.adapting import adapt as adapting
+from knnmt.adapting import build as ready_store
 from knnmt.cli import app
 from knnmt.datastore import slices
 from knnmt.datastore.building import PLAN, EntryProgress, build
@@ -36,8 +38,6 @@ from knnmt.errors import (
     SettingError,
     StorageError,
 )
-from knnmt.evaluation import adapting
-from knnmt.fitting import ready_store
 from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
 from support.made_ray import MadeRay

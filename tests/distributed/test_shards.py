@@ -32,8 +32,8 @@ from knnmt.errors import (
     SettingError,
     ShardWarning,
 )
-from knnmt.index import covering
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.segments import covering
 from knnmt.translator import memories
 from support.shards import SETTINGS, made_pairs, of_shards
 

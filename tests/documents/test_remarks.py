@@ -16,7 +16,7 @@ from knnmt.documents.opening import open_document
 from knnmt.documents.translating import translate_document
 from knnmt.errors import SourceKeptWarning
 from knnmt.protection.marked import Marked
-from knnmt.retrieval.matches import Match
+from knnmt.segments.matches import Match
 from knnmt.translator.translation import Caution, Translation
 from support.pretending import GOLDEN, shouted
 

@@ -15,9 +15,9 @@ from knnmt.documents.kept import Kept
 from knnmt.documents.po import PoDocument
 from knnmt.documents.translating import Outcome, translate_document
 from knnmt.errors import SourceKeptWarning
-from knnmt.index.covering import Coverage
 from knnmt.protection.marked import Marked
-from knnmt.retrieval.matches import Match
+from knnmt.segments.covering import Coverage
+from knnmt.segments.matches import Match
 from knnmt.translator.translation import Caution, Translation
 
 PLAIN = Translation("", "", (), 0.0, kind="with memory")

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from fuzzing.mutations import change_arrays, change_bytes, change_json, change_markup
 from fuzzing.samples import DOCUMENTS, MEMORIES, PACKERS, PARTNER, pairs
+from knnmt.adapting.verification import problems_beside
 from knnmt.cli.look import inspect
 from knnmt.corpus.lines import read_lines
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
@@ -25,7 +26,6 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.documents.checking import check_document
 from knnmt.documents.opening import open_document
 from knnmt.errors import KnnmtError
-from knnmt.fitting.verification import problems_beside
 from knnmt.index.saved import check_saved, update_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.translator.explanation import explain

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import torch
 
+from knnmt.calibration.estimates import Calibration
+from knnmt.calibration.index_preparation import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.base import Engine, State
-from knnmt.fitting.calibration import Calibration
-from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import build_index
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
 from knnmt.retrieval.profiles import Profile, write_profiles

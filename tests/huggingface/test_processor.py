@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from knnmt import KNNLogitsProcessor, SegmentPair, Translator
+from knnmt.calibration.index_preparation import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig
@@ -22,7 +23,6 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from knnmt.fitting.index_preparation import prepare
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
 from knnmt.retrieval.profiles import Profile, write_profiles
 from support import ROOT

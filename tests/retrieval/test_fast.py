@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from knnmt import Translator
+from knnmt.adapting.development import search_text
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import FastConfig, RetrievalConfig
@@ -22,7 +23,6 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
-from knnmt.fitting.development import search_text
 from knnmt.index.entries import Entries
 from knnmt.retrieval import open_store
 from knnmt.retrieval.occurrences import SourceOccurrences

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_process import ask, served, when_it_listens
 
+from knnmt.calibration.index_choice import memory_of_machine
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.fitting.index_choice import memory_of_machine
 from support.datastore_pairs import some_pairs
 
 NAMES = ["small", "second", "third"]

@@ -26,15 +26,16 @@ from typing import Any, NoReturn
 
 import torch
 
+from knnmt.adapting import adapt as adapting
+from knnmt.adapting import tuning_steps
+from knnmt.adapting.holding_out import plan
+from knnmt.adapting.verification import problems_beside
+from knnmt.calibration.index_preparation import prepare
 from knnmt.cli.tune import tune
 from knnmt.datastore import slices
 from knnmt.datastore.combining import merge_stores
 from knnmt.datastore.store import Datastore, matching
 from knnmt.errors import DatastoreExistsError
-from knnmt.evaluation import adapting, tuning_steps
-from knnmt.evaluation.holding_out import plan
-from knnmt.fitting.index_preparation import prepare
-from knnmt.fitting.verification import problems_beside
 from knnmt.index.saved import read_saved
 from knnmt.retrieval.profiles import default_profile, read_profiles
 from knnmt.translator.translator import Translator

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from knnmt import Request, SegmentPair, Translator
+from knnmt.calibration.estimates import Calibration
+from knnmt.calibration.index_preparation import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings
@@ -26,8 +28,6 @@ from knnmt.errors import (
     SettingError,
     SlowSearchWarning,
 )
-from knnmt.fitting.calibration import Calibration
-from knnmt.fitting.index_preparation import prepare
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval import open_store
 from knnmt.retrieval.profiles import Profile, write_profiles
@@ -202,7 +202,7 @@ def test_settings_are_read_when_they_change_and_not_for_every_request(
         reads.append(path)
         return read_settings(path)
 
-    for module in ("retrieval.profiles", "fitting.calibration"):
+    for module in ("retrieval.profiles", "calibration.estimates"):
         monkeypatch.setattr(f"knnmt.{module}.read_settings", counted)
     translator.memories.open(store)
     opened = len(reads)

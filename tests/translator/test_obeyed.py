@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from knnmt import Datastore, SegmentPair, Translator
+from knnmt.calibration.index_preparation import prepare
 from knnmt.datastore.building import BuildConfig
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.fitting.index_preparation import prepare
 
 LINES = (Path(__file__).parents[2] / "examples" / "memory.tsv").read_text(encoding="utf-8").splitlines()
 TEXTS = [line.partition("\t") for line in LINES]

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from knnmt import SegmentPair, Translator
+from knnmt.adapting import tuning_steps
+from knnmt.adapting.adapt import adapt
+from knnmt.adapting.build import Datastore
+from knnmt.adapting.development import search_text
+from knnmt.adapting.development_text import read_development
+from knnmt.adapting.tune import tune as tune_store
+from knnmt.adapting.tuning_by_likelihood import Tried, tune_positions
+from knnmt.adapting.tuning_config import TuningConfig
+from knnmt.calibration.estimates import Calibration
+from knnmt.calibration.index_preparation import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore as PlainDatastore
 from knnmt.errors import SettingError
-from knnmt.evaluation import tuning_steps
-from knnmt.evaluation.adapting import adapt
-from knnmt.evaluation.tuning import tune as tune_store
-from knnmt.fitting.calibration import Calibration
-from knnmt.fitting.development import search_text
-from knnmt.fitting.development_text import read_development
-from knnmt.fitting.index_preparation import prepare
-from knnmt.fitting.ready_store import Datastore
-from knnmt.fitting.tuning import Tried, tune_positions
-from knnmt.fitting.tuning_config import TuningConfig
 from knnmt.index.saved import read_saved
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from knnmt import Datastore, Request, SegmentPair, Translation, Translator
+from knnmt.calibration.certainty import SECTION, Certainty, forget_certainty
 from knnmt.datastore.settings import write_settings
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, SourceKeptWarning
-from knnmt.fitting.certainty import SECTION, Certainty, forget_certainty
 from knnmt.translator.assembly import Part, assemble
 from knnmt.translator.segments import TextSegment
 from knnmt.translator.translation import Caution

@@ -222,7 +222,7 @@ def test_the_choice_is_that_of_a_walk_through_all_pairs(
     gone: set[int],
 ) -> None:
     from knnmt.datastore.sources import HeldSources
-    from knnmt.retrieval.matches import SourceMatcher
+    from knnmt.segments.matches import SourceMatcher
 
     made = [SegmentPair(source, target, f"m#{n}", of) for n, (source, target, of) in enumerate(pairs)]
     store = Datastore.build(tmp_path_factory.mktemp("walk") / "s", made, tiny)

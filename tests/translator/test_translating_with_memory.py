@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 
 from knnmt import Request, SegmentPair, Translation, Translator
+from knnmt.calibration.index_preparation import prepare
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, RetrievalConfig
@@ -21,7 +22,6 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, NotADatastoreError, SettingError
-from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from knnmt.adapting.holding_out import plan
+from knnmt.adapting.tuning_config import SAMPLE
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import ModelOption, SourceLanguage, TargetLanguage, model_of_memories
@@ -18,8 +20,6 @@ from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.engine.shipped import shipped_models
-from knnmt.evaluation.holding_out import plan
-from knnmt.fitting.tuning_config import SAMPLE
 
 
 @reads_memories
@@ -85,7 +85,7 @@ def adapt(
     for line in reading.summary() if verbose else [reading.brief()]:
         typer.echo(line)
     with heavy_imports():
-        from knnmt.evaluation.adapting import adapt as adapt_to
+        from knnmt.adapting.adapt import adapt as adapt_to
     ready = f"{output} can be used; rerun the command to tune it and to add what was held out"
     with ends_with("rerun the command; it resumes", output, ready):
         accelerators: Accelerators = "keep" if keep_accelerators else "drop"

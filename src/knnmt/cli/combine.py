@@ -163,6 +163,6 @@ def shard_set(
         knnmt shard-set teil-1.store teil-2.store -o ganz.store
     """
     with heavy_imports():
-        from knnmt.fitting.combined_stores import shard_set as make_set
+        from knnmt.adapting.combined_stores import shard_set as make_set
     made = make_set(shards, output, cluster=ray, seconds=seconds, model=model)
     typer.echo(f"made       {output}: {len(made.shards)} shards")

@@ -21,10 +21,10 @@ from knnmt.datastore.manifest import INDEXES
 from knnmt.engine.checkpoint import NamedByStore
 
 if TYPE_CHECKING:
+    from knnmt.calibration.estimates import Calibration
+    from knnmt.calibration.index_choice import Candidate, Target
     from knnmt.datastore.store import Datastore
     from knnmt.engine.base import Engine
-    from knnmt.fitting.calibration import Calibration
-    from knnmt.fitting.index_choice import Candidate, Target
 
 _DEVELOPMENT_PAIRS = 500
 
@@ -83,7 +83,7 @@ def index(
     languages = (manifest.source_language, manifest.target_language)
     engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
     opened.require_engine(engine)
-    from knnmt.fitting.index_choice import Target
+    from knnmt.calibration.index_choice import Target
     from knnmt.index.entries import Entries
     from knnmt.index.faiss_index import require_readable
     from knnmt.index.kinds import BUILT_IN, EXACT, KINDS, typed_kind
@@ -107,9 +107,9 @@ def prepare_store(
     table: Callable[[str], None],
 ) -> None:
     """Estimate settings, choose an index, and report both."""
-    from knnmt.fitting.calibration import Calibration
-    from knnmt.fitting.fidelity import BATCHES
-    from knnmt.fitting.index_preparation import prepare
+    from knnmt.calibration.estimates import Calibration
+    from knnmt.calibration.fidelity import BATCHES
+    from knnmt.calibration.index_preparation import prepare
 
     pairs = []
     if development is not None:
@@ -133,7 +133,7 @@ def prepare_store(
 
 def estimate_and_tell(store: Datastore, engine: Engine[Any]) -> None:
     """Estimate the settings of a store, save them with it, and print them."""
-    from knnmt.fitting.calibration import estimate_settings
+    from knnmt.calibration.estimates import estimate_settings
 
     _tell_settings(estimate_settings(store, engine))
 

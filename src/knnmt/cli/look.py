@@ -127,7 +127,7 @@ def verify(store: StoreArgument) -> None:
     files = opened.manifest.files()
     problems = list(opened.verify())
     if any((store / name).exists() for name in (INDEXES, SETTINGS, GATE, *map(_combiner, _methods()))):
-        from knnmt.fitting.verification import problems_beside
+        from knnmt.adapting.verification import problems_beside
 
         problems += problems_beside(opened, files)
     for problem in problems:

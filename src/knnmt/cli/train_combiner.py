@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from knnmt.adapting.development_text import read_development
 from knnmt.cli.advice import command
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
@@ -15,11 +16,10 @@ from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.splitting import divide
 from knnmt.errors import InputError
-from knnmt.fitting.development_text import read_development
 
 if TYPE_CHECKING:
-    from knnmt.fitting.combiner_rows import CombinerRows
-    from knnmt.fitting.combiner_training import CombinerTraining, Judged
+    from knnmt.adapting.combiner_rows import CombinerRows
+    from knnmt.adapting.combiner_training import CombinerTraining, Judged
 
 _TRAINING = 0.8  # the rest of the text for learning decides when to stop
 _NEIGHBOURS = 32  # the k that fading λ may have
@@ -96,10 +96,10 @@ def train_combiner(
     with heavy_imports():
         from dataclasses import replace
 
+        from knnmt.adapting.combiner_rows import collect_rows
+        from knnmt.adapting.combiner_training import CombinerConfig, best_fading
+        from knnmt.adapting.combiner_training import train_combiner as train
         from knnmt.evaluation.loading import translator_of_store
-        from knnmt.fitting.combiner_rows import collect_rows
-        from knnmt.fitting.combiner_training import CombinerConfig, best_fading
-        from knnmt.fitting.combiner_training import train_combiner as train
         from knnmt.retrieval.settings import RetrievalSettings
         from knnmt.retrieval.trained.combiner import combiner_file
         from knnmt.translator.memories import warn_if_slow

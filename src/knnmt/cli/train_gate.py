@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from knnmt.adapting.development_text import read_development
 from knnmt.cli.advice import command
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
@@ -15,10 +16,9 @@ from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.splitting import divide
 from knnmt.errors import InputError
-from knnmt.fitting.development_text import read_development
 
 if TYPE_CHECKING:
-    from knnmt.fitting.gate_training import Epoch, GateText, Training
+    from knnmt.adapting.gate_training import Epoch, GateText, Training
     from knnmt.retrieval.gate import TrainedGate
 
 _TRAINING = 0.8  # the rest of the text for learning decides when to stop
@@ -96,9 +96,9 @@ def train_gate(
     with heavy_imports():
         from dataclasses import replace
 
+        from knnmt.adapting.gate_training import GateConfig, gate_text
+        from knnmt.adapting.gate_training import train_gate as train
         from knnmt.evaluation.loading import translator_of_store
-        from knnmt.fitting.gate_training import GateConfig, gate_text
-        from knnmt.fitting.gate_training import train_gate as train
         from knnmt.retrieval.gate import FILE, earlier_like
         from knnmt.retrieval.settings import RetrievalSettings
         from knnmt.translator.memories import warn_if_slow

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from knnmt.adapting.development_text import MAX_PAIRS, read_development
+from knnmt.adapting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningConfig, refuse_idle
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
@@ -14,8 +16,6 @@ from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.config import DEFAULT_SEGMENTS, FastConfig
 from knnmt.datastore.settings import SETTINGS
-from knnmt.fitting.development_text import MAX_PAIRS, read_development
-from knnmt.fitting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningConfig, refuse_idle
 
 
 def tune(
@@ -159,7 +159,7 @@ def tune(
     opened = Datastore.open(store)
     text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     with heavy_imports():
-        from knnmt.evaluation.tuning import tune as tune_store
+        from knnmt.adapting.tune import tune as tune_store
     with ends_with("the store keeps the profiles it had", store / SETTINGS, "the profiles are saved"):
         tune_store(
             opened,

@@ -75,7 +75,7 @@ class Datastore(ReadableStore):
     ) -> Self:
         """Build a new store from pairs and open it; `knnmt.datastore.building` describes how, and counts dropped pairs.
 
-        Settings and the index are made elsewhere: `knnmt.fitting.ready_store` makes both.
+        Settings and the index are made elsewhere: `knnmt.adapting.build` makes both.
         """
         build(Path(path), pairs, engine, config, progress)
         return cls.open(path)

@@ -20,7 +20,7 @@ from knnmt.datastore.segment import MAX_TOKENS, REQUIRED, SOURCE, Segment, ascen
 from knnmt.datastore.store import Datastore
 from knnmt.datastore.verification import segment_problems
 from knnmt.distributed.shards import Candidates, ShardState
-from knnmt.index.source_side import SourceStatistics
+from knnmt.segments.source_side import SourceStatistics
 
 # The arrays that shards must return: for candidates, and for decoding, which needs no words.
 _OF_SOURCES = (*SOURCE, *POSTINGS)

@@ -29,11 +29,11 @@ from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.distributed.answers import answered_segments, is_candidates, is_lengths, is_state, usable
 from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
 from knnmt.errors import ClusterError, DatastoreMismatchError, KnnmtError, ShardWarning
-from knnmt.index.covering import MAX_POSTINGS, SourceIndex
-from knnmt.index.source_side import SourceStatistics
 from knnmt.retrieval.open_store import KEYS_SAMPLED, UNIT_SAME_DISTANCE, ChosenEntries, OpenStore, Snapshot
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.segments.covering import MAX_POSTINGS, SourceIndex
+from knnmt.segments.source_side import SourceStatistics
 
 SECONDS = 10.0  # the time that a shard has for an answer
 _fetched = count()

@@ -23,8 +23,8 @@ from knnmt.datastore.manifest import Manifest
 from knnmt.datastore.merging import chosen_arrays, joined
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError
-from knnmt.index.covering import SourceIndex
-from knnmt.index.source_side import SourceStatistics
+from knnmt.segments.covering import SourceIndex
+from knnmt.segments.source_side import SourceStatistics
 
 _STATES = 3  # states that can be asked about, because callers move on at different times
 _OFFSETS = ("text_offsets", "target_offsets", "source_offsets")

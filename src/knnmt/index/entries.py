@@ -18,7 +18,7 @@ from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.key_codes import MOST_HELD, KeyCodes, sampled_ids
-from knnmt.index.repeats import Repeats, find_repeats, follow_repeats
+from knnmt.segments.repeats import Repeats, find_repeats, follow_repeats
 
 
 class Entries:
@@ -107,7 +107,7 @@ class Entries:
 
     @cached_property
     def live(self) -> Tensor | None:
-        """(entries,) bool, False for entries that were removed or repeat an earlier one (`knnmt.index.repeats`).
+        """(entries,) bool, False for entries that were removed or repeat an earlier one (`knnmt.segments.repeats`).
 
         None if all entries are searched.
         """

@@ -22,7 +22,6 @@ from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.base import Found, Index
-from knnmt.index.covering import Coverage, SourceIndex
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
@@ -33,6 +32,7 @@ from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.sentence_stores import SentenceStores
+from knnmt.segments.covering import Coverage, SourceIndex
 
 UNIT_SAME_DISTANCE = 0.06  # between keys of length 1
 KEYS_SAMPLED = 256  # keys whose lengths are measured
@@ -245,7 +245,7 @@ def _usual_length(entries: Entries) -> float:
 class OpenStore:
     """A store ready to be searched with a model's decoder states. It shows one snapshot until `refresh`.
 
-    choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is compared
+    choose_probes: for clustered search on a GPU (`calibration.probes`); without it, every key is compared
     chooser: chooses segments for a source
     snapshot: the present state. It is replaced as a whole, in one step: a thread that refreshes disturbs no other, and
         a batch keeps the snapshot that it began with.

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
-from knnmt.index.covering import Coverage
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.graphs import GraphRetrieval
 from knnmt.retrieval.needs import Group, Need
@@ -30,6 +29,7 @@ from knnmt.retrieval.plain import PlainSteps, Retrieved
 from knnmt.retrieval.sentence_mixtures import SentenceMixtures
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import UNSIGNED, Combiner, Gate, Signed, require_callable
+from knnmt.segments.covering import Coverage
 
 
 @dataclass(frozen=True, slots=True, eq=False)

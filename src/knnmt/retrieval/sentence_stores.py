@@ -1,9 +1,9 @@
 """Small stores: each sentence of a batch is searched exactly among its own entries.
 
 Fast kNN-MT (Meng et al. 2021) chooses the entries aligned with the nearest occurrences of source tokens, and searches
-by cosine distance. Retrieval by segment chooses the entries of whole segments (`knnmt.index.covering`), and searches by
-Euclidean distance. The keys of a batch are held in memory up to a limit. Keys beyond it are read from the memory maps
-again at every step, piece by piece, so that any batch fits.
+by cosine distance. Retrieval by segment chooses the entries of whole segments (`knnmt.segments.covering`), and searches
+by Euclidean distance. The keys of a batch are held in memory up to a limit. Keys beyond it are read from the memory
+maps again at every step, piece by piece, so that any batch fits.
 """
 
 from __future__ import annotations

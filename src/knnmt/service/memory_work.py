@@ -22,6 +22,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from knnmt.adapting.adapt import adapt
+from knnmt.adapting.build import build
+from knnmt.adapting.holding_out import plan
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
@@ -33,9 +36,6 @@ from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.errors import DatastoreLockedError, InputError, KnnmtError, SettingError
-from knnmt.evaluation.adapting import adapt
-from knnmt.evaluation.holding_out import plan
-from knnmt.fitting.ready_store import build
 from knnmt.index.progress import Progress, ignore
 from knnmt.index.saved import lags, update_index
 from knnmt.records import as_record, parse_json

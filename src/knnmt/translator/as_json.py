@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import NoTranslationWarning
-from knnmt.index.covering import Coverage
+from knnmt.segments.covering import Coverage
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.translation import Translation
 

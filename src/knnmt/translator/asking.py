@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
+from knnmt.calibration.certainty import Certainty
 from knnmt.config import MatchConfig
 from knnmt.corpus.glossary import Glossary
 from knnmt.errors import InputError, KnnmtError, SettingError
-from knnmt.fitting.certainty import Certainty
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
-from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.segments.matches import SourceMatcher
 from knnmt.settings import NOT_GIVEN
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
 from knnmt.translator.taking_over import taken_over

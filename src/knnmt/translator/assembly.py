@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, zip_longest
 
+from knnmt.calibration.certainty import Certainty
 from knnmt.config import DecodingConfig
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import CutTranslationWarning, NoTranslationWarning, SourceKeptWarning
-from knnmt.fitting.certainty import Certainty
-from knnmt.index.covering import Coverage
 from knnmt.protection.layout import Layout
 from knnmt.protection.marked import Code, Marked, written
+from knnmt.segments.covering import Coverage
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.segments import TextSegment, join, laid_out
 from knnmt.translator.spans import Span, moved_spans, spans_of

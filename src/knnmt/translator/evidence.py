@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.index.covering import Coverage
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.plain import Retrieved
+from knnmt.segments.covering import Coverage
 from knnmt.translator.spans import Span, span_in_segment
 
 

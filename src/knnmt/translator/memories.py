@@ -13,6 +13,10 @@ from threading import Lock, RLock
 from typing import Any, Unpack
 from weakref import WeakSet
 
+from knnmt.calibration.certainty import Certainty
+from knnmt.calibration.estimates import Calibration, Estimates
+from knnmt.calibration.index_choice import memory_of_machine
+from knnmt.calibration.probes import choose_probes
 from knnmt.config import OpenStores, RetrievalConfig, check
 from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.manifest import MANIFEST, Manifest, read_manifest
@@ -24,13 +28,8 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL, shipped_models
 from knnmt.errors import DatastoreDamagedError, ModelNotFoundError, SlowSearchWarning
-from knnmt.fitting.calibration import Calibration, Estimates
-from knnmt.fitting.certainty import Certainty
-from knnmt.fitting.index_choice import memory_of_machine
-from knnmt.fitting.probes import choose_probes
 from knnmt.protection.marked import Marked
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
-from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plugins import plugin_combiner, plugin_gate
 from knnmt.retrieval.profiles import Profiles
@@ -39,6 +38,7 @@ from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.step import Combiner, Gate
 from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.retrieval.trained.networks import network_of
+from knnmt.segments.matches import SourceMatcher
 from knnmt.settings import NOT_GIVEN, NotGiven, settings_of
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 

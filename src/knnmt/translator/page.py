@@ -17,7 +17,7 @@ from importlib.resources import files
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
-from knnmt.retrieval.matches import Match
+from knnmt.segments.matches import Match
 from knnmt.translator.evidence import Evidence, EvidenceNeighbour, in_per_cent, percent
 from knnmt.translator.explanation import Explanation, Word, differences, marked
 from knnmt.translator.translation import Token, Translation

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from knnmt.calibration.estimates import Estimates
 from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalConfig, check
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.fitting.calibration import Estimates
 from knnmt.retrieval.open_store import require_for_fast
 from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST

@@ -21,7 +21,7 @@ from knnmt.datastore.sources import HeldSources
 from knnmt.errors import MatchWarning, MissingDependencyError
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import Kind, find
-from knnmt.retrieval.matches import Match, SourceMatcher, likeness
+from knnmt.segments.matches import Match, SourceMatcher, likeness
 from knnmt.translator.repairing import repaired
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 

@@ -22,7 +22,7 @@ from knnmt.translator.wording import token_name
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
-    from knnmt.retrieval.matches import Match
+    from knnmt.segments.matches import Match
     from knnmt.translator.spans import Span
     from knnmt.translator.translation import Token
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from knnmt.errors import TextWarning
-from knnmt.index.covering import Coverage
 from knnmt.protection.marked import Marked
-from knnmt.retrieval.matches import Match
+from knnmt.segments.covering import Coverage
+from knnmt.segments.matches import Match
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.spans import Span
 from knnmt.translator.steps import Steps

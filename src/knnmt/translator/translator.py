@@ -19,10 +19,10 @@ from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
 from knnmt.errors import NoTranslationError, SettingError
 from knnmt.index.progress import ignore
 from knnmt.protection.marked import Marked
-from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
+from knnmt.segments.matches import SourceMatcher
 from knnmt.threads import require_threads
 from knnmt.translator.asking import Asking, OnError, TextMemory
 from knnmt.translator.directions import Directing, Directions

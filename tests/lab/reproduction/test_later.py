@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from knnmt import Datastore
+from knnmt.adapting.combiner_training import CombinerConfig
 from knnmt.config import RetrievalConfig
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.evaluation.scoring import Score, Scores
-from knnmt.fitting.combiner_training import CombinerConfig
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.trained.combiner import TrainedCombiner

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from knnmt.adapting.gate_training import GateConfig
+from knnmt.adapting.tuning_by_likelihood import PAPER_WEIGHTS
 from knnmt.errors import InputError, SettingError, StorageError
 from knnmt.evaluation.scoring import Score
-from knnmt.fitting.gate_training import GateConfig
-from knnmt.fitting.tuning import PAPER_WEIGHTS
 from knnmt_lab.reproduction.harm import harm_table
 from knnmt_lab.reproduction.plan import all_rows
 from knnmt_lab.reproduction.plots import save_plots

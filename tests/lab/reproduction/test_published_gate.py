@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.fitting.gate_training import GateText
-from knnmt.fitting.likelihood import Positions
+from knnmt.adapting.gate_training import GateText
+from knnmt.calibration.likelihood import Positions
 from knnmt_lab.reproduction.published_gate import NgramStatistics, StepChance, threshold_for, train_published
 
 END = 0

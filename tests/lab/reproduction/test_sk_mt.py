@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from knnmt import SegmentPair
+from knnmt.adapting.development import search_text
+from knnmt.calibration.likelihood import losses
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.fitting.development import search_text
-from knnmt.fitting.likelihood import losses
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
 from knnmt_lab.reproduction.sk_mt import NearestDistance, PlainBM25, sk_mt_settings

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from knnmt.adapting.tuning_by_likelihood import PAPER_KS as KS
+from knnmt.adapting.tuning_by_likelihood import PAPER_WEIGHTS as WEIGHTS
+from knnmt.calibration.likelihood import Positions
 from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array
-from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.tuning import PAPER_KS as KS
-from knnmt.fitting.tuning import PAPER_WEIGHTS as WEIGHTS
 from knnmt_lab.reproduction.tuning import as_published
 
 

@@ -11,12 +11,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
+from knnmt.adapting.build import build
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import matching
 from knnmt.documents.memory_languages import model_for
 from knnmt.errors import KnnmtError
-from knnmt.fitting.ready_store import build
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.asking import CallerFirst, TheCaller, TheService, needs

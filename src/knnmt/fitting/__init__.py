@@ -1,1 +1,0 @@
-"""Fitting a store: its best settings, index and gate, chosen with text that it does not hold."""
