@@ -74,7 +74,7 @@ def main() -> None:
                 started = time.perf_counter()
                 sharded = ShardedStore(own, found.opened(), seconds=300.0)
                 opening = time.perf_counter() - started
-                taken = median_ms(lambda some: sharded.fetched(some, given.segments), sources, given.batch)  # noqa: B023
+                taken = median_ms(lambda some: sharded.for_batch(some, given.segments), sources, given.batch)  # noqa: B023
                 print(f"shards in {name:<12} {taken:5.2f} ms a sentence; opened in {opening:.2f} s")
                 shard = found.opened()[0] if cluster is None else None
                 if shard is not None:

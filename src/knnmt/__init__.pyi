@@ -91,6 +91,7 @@ from knnmt.timing import stage_times as stage_times
 from knnmt.translator.evidence import Evidence as Evidence
 from knnmt.translator.explanation import Explanation as Explanation, explain as explain
 from knnmt.translator.memories import Request as Request
+from knnmt.translator.open_store import open_store as open_store
 from knnmt.translator.page import explanation_page as explanation_page
 from knnmt.translator.settings import TranslationSettings as TranslationSettings
 from knnmt.translator.steps import Steps as Steps

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from knnmt import Datastore, Engine, OpenStore, SegmentPair, System, Translator, __version__
+from knnmt import Engine, OpenStore, SegmentPair, System, Translator, __version__, open_store
 from knnmt.errors import SettingError
 from knnmt_lab.chat import ChatEndpoint, ChatSettings
 
@@ -65,7 +65,7 @@ def parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System:
 
 def _opened(translator: Translator, datastore: Path) -> OpenStore:
     engine = translator.engine
-    return OpenStore(Datastore.open(datastore, engine), exact=True)
+    return open_store(datastore, engine, device="cpu", exact=True)
 
 
 def chosen_pairs(engine: Engine[Any], opened: OpenStore, sources: Sequence[str], count: int) -> list[list[SegmentPair]]:

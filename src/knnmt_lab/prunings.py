@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt import Datastore, OpenStore, prune_by
+from knnmt import Datastore, open_store, prune_by
 from knnmt.errors import SettingError
 
 Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
@@ -56,7 +56,7 @@ def prune_surest(store: Datastore, output: Path, search: Search, k: int, keep: f
     It is PLAC with probabilities instead of first choices: the smallest probability that the model gives to the tokens
     of an entry and of its k nearest neighbours decides.
     """
-    snapshot = OpenStore(store, exact=True).snapshot
+    snapshot = open_store(store, exact=True).snapshot
     live = snapshot.index.entries.live
     sure = snapshot.own_log_probabilities[slice(None) if live is None else live].numpy()
 

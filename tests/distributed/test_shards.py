@@ -34,7 +34,7 @@ from knnmt.errors import (
 )
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.segments import covering
-from knnmt.translator import memories
+from knnmt.translator import open_store
 from support.shards import SETTINGS, made_pairs, of_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -95,8 +95,8 @@ def test_what_is_chosen_is_what_the_merged_store_chooses(
     sharded = ShardedStore(Datastore(merged.path, own, []), [LocalShard(path) for path in shards])
     sources = sources_of(tiny, 4 if segments == 1000 else 30)
     expected = whole.choose_segments(sources, segments)
-    store, left_out = sharded.fetched(sources, segments)
-    assert left_out == ()
+    store = sharded.for_batch(sources, segments)
+    assert store.snapshot.left_out == ()
     found = store.snapshot.choose_segments(sources, segments)
     assert found.coverage == expected.coverage
     assert store.same_distance == whole.same_distance
@@ -177,7 +177,7 @@ def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
     forever: bool,
 ) -> None:
     """Whichever question it fails at. What is found is what the others have; when it is back, it counts again."""
-    monkeypatch.setattr(memories, "ShardedStore", Restless)
+    monkeypatch.setattr(open_store, "ShardedStore", Restless)
     translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     edit = (one / "shards.json").read_text(encoding="utf-8").replace("10.0", "0.05")
     (one / "shards.json").write_text(edit, encoding="utf-8")
@@ -231,7 +231,7 @@ def test_a_shard_that_never_answers_is_not_waited_for_each_time(
     failing[2].answers, failing[2].forever = 0, True
     for _ in range(3):
         with pytest.warns(ShardWarning, match=r"00002\.store did not answer in 0.05 s"):
-            assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
+            assert len(store.for_batch(sources_of(tiny, 3), 4).snapshot.left_out) == 1
     assert failing[2].answers == -1  # asked once, and not again for a while
 
 
@@ -447,7 +447,7 @@ def test_a_shard_whose_state_is_impossible_is_left_out(
     assert 0 < store.same_distance < 1e3
     if OF_STATES[mistake][0] == "state":
         with pytest.warns(ShardWarning, match=r"00003\.store did not answer"):
-            assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
+            assert len(store.for_batch(sources_of(tiny, 3), 4).snapshot.left_out) == 1
 
 
 def test_a_shard_that_was_built_anew_with_another_model_is_left_out(
@@ -461,10 +461,10 @@ def test_a_shard_that_was_built_anew_with_another_model_is_left_out(
     with pytest.warns(ShardWarning, match=r"00003\.store no longer fits \(.*expected model .* found '0000"):
         assert store.refresh()
     with pytest.warns(ShardWarning, match=r"00003\.store did not answer"):
-        assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
+        assert len(store.for_batch(sources_of(tiny, 3), 4).snapshot.left_out) == 1
     model = merged.manifest.model
     assert store.refresh()
-    assert store.fetched(sources_of(tiny, 3), 4)[1] == ()
+    assert store.for_batch(sources_of(tiny, 3), 4).snapshot.left_out == ()
 
 
 @pytest.mark.parametrize("times", [0, 1 << 34])
@@ -487,10 +487,10 @@ def test_statistics_that_are_wrong_lead_to_no_other_memory(
     own = Datastore(merged.path, replace(merged.manifest, segments=()), [])
     store = ShardedStore(own, [Mistaken(path, "state", wrong) for path in shards])
     if times:
-        assert store.fetched(sources_of(tiny, 8), 6)[1] == ()
+        assert store.for_batch(sources_of(tiny, 8), 6).snapshot.left_out == ()
         return
     with pytest.warns(ShardWarning, match="a token more often than its statistics say"):
-        assert len(store.fetched(sources_of(tiny, 8), 6)[1]) == 4
+        assert len(store.for_batch(sources_of(tiny, 8), 6).snapshot.left_out) == 4
 
 
 def test_arrays_that_are_not_in_one_piece_are_read_as_they_are(
@@ -513,9 +513,8 @@ def test_arrays_that_are_not_in_one_piece_are_read_as_they_are(
         ),
     ]
     sources = sources_of(tiny, 10)
-    expected, _ = plain.fetched(sources, 6)
-    found, left_out = ShardedStore(own, made).fetched(sources, 6)
-    assert left_out == ()
+    expected, found = plain.for_batch(sources, 6), ShardedStore(own, made).for_batch(sources, 6)
+    assert found.snapshot.left_out == ()
     for mine, theirs in zip(
         found.snapshot.choose_segments(sources, 6).entries,
         expected.snapshot.choose_segments(sources, 6).entries,

@@ -30,8 +30,6 @@ from knnmt.distributed.answers import answered_segments, is_candidates, is_lengt
 from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
 from knnmt.errors import ClusterError, DatastoreMismatchError, KnnmtError, ShardWarning
 from knnmt.retrieval.open_store import KEYS_SAMPLED, UNIT_SAME_DISTANCE, ChosenEntries, OpenStore, Snapshot
-from knnmt.retrieval.retriever import Retrieval
-from knnmt.retrieval.statistics import Statistics
 from knnmt.segments.covering import MAX_POSTINGS, SourceIndex
 from knnmt.segments.source_side import SourceStatistics
 
@@ -81,6 +79,8 @@ class ShardedStore(OpenStore):
     seconds: the time that a shard has for an answer
     pause_seconds: how long a silent shard is not asked again, so that not every text waits for it
     """
+
+    only_by_segment = True
 
     def __init__(
         self,
@@ -176,10 +176,16 @@ class ShardedStore(OpenStore):
 
     # For a batch ------------------------------------------------------------------------------------------------------
 
-    def fetched(self, sources: Sequence[Sequence[int]], segments: int) -> tuple[FetchedStore, tuple[str, ...]]:
-        """A small store with the segments that cover some sources best, by their token ids; and which shards were left
-        out.
+    def for_batch(self, sources: Sequence[Sequence[int]], segments: int | None) -> OpenStore:
+        """A small store with the segments that cover some sources best, by their token ids.
+
+        Its snapshot says which shards were left out.
         """
+        check(
+            segments is not None,
+            f"{self.datastore.path}: a set of shards can only be searched by segment: give segments",
+        )
+        segments = segments or 1
         with timing.stage("shards"):
             shown = self._shown  # another thread may replace it
             missing = {each: "did not answer" for each in range(len(self._shards)) if each not in shown.states}
@@ -220,7 +226,7 @@ class ShardedStore(OpenStore):
             fields = {each: getattr(taken, each) for each in Snapshot.__dataclass_fields__}
             fields |= {"same_distance": shown.same_distance, "left_out": left_out}
             store.snapshot = FetchedSnapshot(**fields, chosen=of_source)
-            return store, left_out
+            return store
 
     def _candidates(
         self, shown: _Shown, sources: Sequence[Sequence[int]], wanted: int
@@ -300,32 +306,6 @@ class ShardedStore(OpenStore):
 
     def _words(self, silent: Mapping[int, str]) -> tuple[str, ...]:
         return tuple(f"shard {self._shards[number].name} {silent[number]}" for number in sorted(silent))
-
-
-def with_fetched(
-    of_sentences: Sequence[Retrieval | None], sources: Sequence[Sequence[int]], statistics: Statistics
-) -> list[Retrieval | None]:
-    """How the sentences of a batch retrieve, with the answers of the shards in place of the sharded stores."""
-    several: dict[int, list[int]] = {}
-    for number, each in enumerate(of_sentences):
-        if each is not None and isinstance(each.store, ShardedStore):
-            several.setdefault(id(each), []).append(number)
-    found = list(of_sentences)
-    for numbers in several.values():
-        retrieval = of_sentences[numbers[0]]
-        assert retrieval is not None  # noqa: S101 - chosen just above
-        assert isinstance(retrieval.store, ShardedStore)  # noqa: S101
-        segments = retrieval.config.segments
-        check(
-            segments is not None,
-            f"{retrieval.store.datastore.path}: a set of shards can only be searched by segment: give segments",
-        )
-        store, left_out = retrieval.store.fetched([sources[number] for number in numbers], segments or 1)
-        statistics.count_left_out(len(left_out) * len(numbers))
-        of_batch = replace(retrieval, store=store)
-        for number in numbers:
-            found[number] = of_batch
-    return found
 
 
 def _warn(silent: Sequence[str], meaning: str) -> None:

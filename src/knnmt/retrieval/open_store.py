@@ -249,7 +249,10 @@ class OpenStore:
     chooser: chooses segments for a source
     snapshot: the present state. It is replaced as a whole, in one step: a thread that refreshes disturbs no other, and
         a batch keeps the snapshot that it began with.
+    only_by_segment: whether nothing but search by segment works
     """
+
+    only_by_segment = False
 
     def __init__(
         self,
@@ -293,6 +296,10 @@ class OpenStore:
             if changed:
                 self.snapshot = self._taken(self.snapshot)
             return changed
+
+    def for_batch(self, sources: Sequence[Sequence[int]], segments: int | None) -> OpenStore:  # noqa: ARG002
+        """The store to search for a batch of sources (token ids): this one, if all its entries are here."""
+        return self
 
     def searched_by(self, search: Index, name: str) -> OpenStore:
         """This store with a search of your own over all its entries, until the store changes. This object stays.

@@ -16,14 +16,11 @@ from weakref import WeakSet
 from knnmt.calibration.certainty import Certainty
 from knnmt.calibration.estimates import Calibration, Estimates
 from knnmt.calibration.index_choice import memory_of_machine
-from knnmt.calibration.probes import choose_probes
 from knnmt.config import OpenStores, RetrievalConfig, check
 from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.manifest import MANIFEST, Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
-from knnmt.distributed.shard_set import ShardSet
-from knnmt.distributed.sharded_store import ShardedStore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL, shipped_models
@@ -40,6 +37,7 @@ from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.retrieval.trained.networks import network_of
 from knnmt.segments.matches import SourceMatcher
 from knnmt.settings import NOT_GIVEN, NotGiven, settings_of
+from knnmt.translator.open_store import open_store
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
 Store = str | Path | Datastore
@@ -180,15 +178,13 @@ class Memory:
         """The complete settings of a call with these settings, or with none."""
         own = StoresOwn(self.opened.datastore, self.estimates, self.profiles)
         settings = settings or RetrievalSettings()
-        if isinstance(self.opened, ShardedStore):
-            settings = settings.over(RetrievalSettings(search="segments"))
-            way = resolve(settings, own)
-            place = self.opened.datastore.path
-            check(
-                way.segments is not None, f"{place}: a set of shards is searched by segment; whole and fast do not work"
-            )
-            return way
-        return resolve(settings, own)
+        if not self.opened.only_by_segment:
+            return resolve(settings, own)
+        config, place = resolve(settings.over(RetrievalSettings(search="segments")), own), self.opened.datastore.path
+        check(
+            config.segments is not None, f"{place}: a set of shards is searched by segment; whole and fast do not work"
+        )
+        return config
 
 
 class Bounds:
@@ -268,7 +264,7 @@ class Memories:
             if memory is None:
                 store = Datastore.open(path, self._engine, guarded=True)
                 with store.reading():
-                    opened = self._opened(store)
+                    opened = open_store(store, self._engine, exact=self._exact)
                     changed = settings_changed(path)
                     estimates = Estimates(opened, self._engine)
                     known = Profiles.of(path), _certainty_of(path)
@@ -293,12 +289,6 @@ class Memories:
         memory = self.open(datastore)
         with memory.opened.datastore.reading():
             yield memory
-
-    def _opened(self, store: Datastore) -> OpenStore:
-        device = self._engine.device
-        if (found := ShardSet.read(store.path)) is not None:
-            return ShardedStore(store, found.opened(store.path), device, found.seconds)
-        return OpenStore(store, device, self._exact, choose_probes)
 
     def holds(self, datastore: Store) -> bool:
         """Whether a store is open."""

@@ -19,7 +19,6 @@ from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import search, search_each
-from knnmt.distributed.sharded_store import with_fetched
 from knnmt.engine.base import Engine
 from knnmt.errors import ShardWarning
 from knnmt.index.progress import ignore
@@ -332,7 +331,22 @@ def _retrieval_of(
     ways: Sequence[Retrieval | None], sources: Sequence[Sequence[int]], statistics: Statistics, record: bool
 ) -> BatchRetrieval | None:
     """The retrieval of a batch, None for the model alone."""
-    return BatchRetrieval(with_fetched(ways, sources, statistics), statistics, record) if any(ways) else None
+    if not any(ways):
+        return None
+    groups: dict[int, list[int]] = {}
+    for number, each in enumerate(ways):
+        groups.setdefault(id(each), []).append(number)
+    chosen = list(ways)
+    for numbers in groups.values():
+        if (retrieval := ways[numbers[0]]) is None:
+            continue
+        store = retrieval.store.for_batch([sources[number] for number in numbers], retrieval.config.segments)
+        if store is not retrieval.store:
+            statistics.count_left_out(len(store.snapshot.left_out) * len(numbers))
+            retrieval = replace(retrieval, store=store)
+            for number in numbers:
+                chosen[number] = retrieval
+    return BatchRetrieval(chosen, statistics, record)
 
 
 def _held(retrieval: Retrieval | None) -> HeldSources | None:

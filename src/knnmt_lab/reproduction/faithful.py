@@ -12,7 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knnmt import Engine, Index, OpenStore, RetrievalConfig, SearchSettings, SegmentPair, fidelity, force_text, spread
+from knnmt import (
+    Engine,
+    Index,
+    OpenStore,
+    RetrievalConfig,
+    SearchSettings,
+    SegmentPair,
+    fidelity,
+    force_text,
+    open_store,
+    spread,
+)
 from knnmt_lab.reproduction.decoded_lists import DecodedLists
 from knnmt_lab.reproduction.results import Results
 from knnmt_lab.reproduction.tables import Lines
@@ -43,7 +54,7 @@ def probes_for(
         parts = [index.search(some, config.k) for some in torch.split(queries, _ROWS)]
         return torch.cat([each for each, _ in parts]).cpu(), torch.cat([each for _, each in parts]).cpu()
 
-    true = found_by(OpenStore(store.datastore, exact=True).snapshot.index)
+    true = found_by(open_store(store.datastore, exact=True).snapshot.index)
 
     def measured(opened: OpenStore) -> dict[str, float]:
         found = found_by(opened.snapshot.index)

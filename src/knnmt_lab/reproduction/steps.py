@@ -30,6 +30,7 @@ from knnmt import (
     Translator,
     __version__,
     machine,
+    open_store,
     spread,
 )
 from knnmt.errors import SettingError
@@ -137,12 +138,11 @@ class DomainSteps:
         return self._opened[1]
 
     def _load(self, path: Path, block: str, chooser: type[SourceIndex]) -> OpenStore:
-        store = Datastore.open(path, self._engine)
         device, exact = self._engine.device, self.stores.is_exact(block)
         on_gpu = device.type != "cpu"
-        opened = OpenStore(store, device, exact or on_gpu, chooser=chooser)
+        opened = open_store(path, self._engine, exact=exact or on_gpu, chooser=chooser)
         if on_gpu and not exact:
-            index = OpenStore(store).index
+            index = open_store(path, device="cpu").index
             assert index.approximate is not None, "the index comes before"  # noqa: S101
             lists = DecodedLists(index.approximate, device, index.signature.partition("/")[0])
             opened = opened.searched_by(lists, lists.signature)
