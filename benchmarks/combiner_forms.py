@@ -18,8 +18,6 @@ from pathlib import Path
 from statistics import fmean
 
 from finetune import memory_of
-from knnmt.adapting.combiner_rows import CombinerRows, collect_rows
-from knnmt.adapting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.store import Datastore
@@ -27,6 +25,8 @@ from knnmt.retrieval.combiner import log_fading
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.trained.networks import NETWORKS, FadingRobust, Robust
 from knnmt.translator.translator import Translator
+from knnmt_lab.combiner_rows import CombinerRows, collect_rows
+from knnmt_lab.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt_lab.scripts import DOMAINS, argument_parser, print_header, print_row, read_domain
 
 NEIGHBOURS = 32

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from knnmt.adapting.combiner_rows import CombinerRows, collect_rows
-from knnmt.adapting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.adapting.development_text import read_development
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
+from knnmt_lab.combiner_rows import CombinerRows, collect_rows
+from knnmt_lab.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt_lab.scripts import argument_parser, domain_file, print_header, print_row
 
 NEIGHBOURS = 16

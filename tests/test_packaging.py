@@ -40,8 +40,8 @@ texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for
 train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.datastore.path)
 gated = knnmt.retrieval.settings.RetrievalSettings(gate=0.5)
 print(translator.memories.retrieval(opened.datastore, gated).config.signature())
-from knnmt.adapting.combiner_rows import collect_rows
-from knnmt.adapting.combiner_training import CombinerConfig, train_combiner
+from knnmt_lab.combiner_rows import collect_rows
+from knnmt_lab.combiner_training import CombinerConfig, train_combiner
 rows = [collect_rows(translator.engine, opened, some, 4, None) for some in (pairs[4:5], pairs[5:])]
 train_combiner(opened, *rows, config, config, CombinerConfig(updates=1)).combiner.write(opened.datastore.path)
 robust = knnmt.retrieval.settings.RetrievalSettings(combiner="robust")

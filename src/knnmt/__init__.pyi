@@ -48,9 +48,8 @@ from knnmt.evaluation.systems import System as System, gather_systems as gather_
 from knnmt.adapting.tune import tune as tune
 from knnmt.adapting.tuning_steps import TuningResult as TuningResult
 from knnmt.adapting.combined_stores import merge as merge, shard_set as shard_set, split as split
-from knnmt.adapting.combiner_rows import collect_rows as collect_rows
-from knnmt.adapting.combiner_training import CombinerConfig as CombinerConfig, train_combiner as train_combiner
 from knnmt.adapting.development import search_text as search_text
+from knnmt.adapting.development_text import DevelopmentText as DevelopmentText, read_development as read_development
 from knnmt.calibration.fidelity import fidelity as fidelity
 from knnmt.adapting.gate_training import (
     GateConfig as GateConfig,
@@ -82,10 +81,16 @@ from knnmt.retrieval.open_store import OpenStore as OpenStore
 from knnmt.retrieval.retriever import Retrieval as Retrieval
 from knnmt.retrieval.settings import RetrievalSettings as RetrievalSettings
 from knnmt.retrieval.statistics import Statistics as Statistics
-from knnmt.retrieval.step import Combiner as Combiner, Gate as Gate, Signed as Signed, Step as Step
-from knnmt.retrieval.trained.combiner import TrainedCombiner as TrainedCombiner
-from knnmt.retrieval.trained.networks import CombinerNetwork as CombinerNetwork
-from knnmt.retrieval.trained.seen import Seen as Seen
+from knnmt.retrieval.step import (
+    Combiner as Combiner,
+    Gate as Gate,
+    SentenceSoFar as SentenceSoFar,
+    Signed as Signed,
+    Step as Step,
+)
+from knnmt.retrieval.trained.combiner import CombinerRecord as CombinerRecord, TrainedCombiner as TrainedCombiner
+from knnmt.retrieval.trained.networks import CombinerNetwork as CombinerNetwork, network_named as network_named
+from knnmt.retrieval.trained.seen import Seen as Seen, SeenInStep as SeenInStep
 from knnmt.service.client import Client as Client
 from knnmt.timing import stage_times as stage_times
 from knnmt.translator.evidence import Evidence as Evidence

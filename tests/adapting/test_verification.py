@@ -48,7 +48,19 @@ def gate(store: Datastore) -> TrainedGate:
     network = GateNetwork(33)
     manifest = store.manifest
     record = GateRecord(
-        ("confidence",), 4, 7.5, True, manifest.model, manifest.tokenizer, 32, (), 3, 0.1, 20, 5, {"gate": 1.5}
+        features=("confidence",),
+        k=4,
+        temperature=7.5,
+        use_counts=True,
+        model=manifest.model,
+        tokenizer=manifest.tokenizer,
+        dim=32,
+        transforms=(),
+        seed=3,
+        l1=0.1,
+        pairs=20,
+        epochs=5,
+        losses={"gate": 1.5},
     )
     return TrainedGate(network, record)
 

@@ -39,7 +39,21 @@ def known_gate() -> TrainedGate:
     network = GateNetwork(32 + 1)
     with torch.no_grad():
         network.layers[-1].weight.mul_(40)  # type: ignore[operator]
-    record = GateRecord(("confidence",), 4, 20.0, True, "", "", 32, (), 0, 0.0, 1, 1, {})
+    record = GateRecord(
+        features=("confidence",),
+        k=4,
+        temperature=20.0,
+        use_counts=True,
+        model="",
+        tokenizer="",
+        dim=32,
+        transforms=(),
+        seed=0,
+        l1=0.0,
+        pairs=1,
+        epochs=1,
+        losses={},
+    )
     return TrainedGate(network, record)
 
 

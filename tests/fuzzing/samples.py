@@ -121,5 +121,19 @@ def make_stores(place: Path, engine: Engine[State]) -> list[Path]:
 def _write_gate(store: Datastore) -> None:
     manifest = store.manifest
     torch.manual_seed(3)
-    record = GateRecord((), 3, 12.5, True, manifest.model, manifest.tokenizer, manifest.dim, (), 0, 0.0, 9, 1, {})
+    record = GateRecord(
+        features=(),
+        k=3,
+        temperature=12.5,
+        use_counts=True,
+        model=manifest.model,
+        tokenizer=manifest.tokenizer,
+        dim=manifest.dim,
+        transforms=(),
+        seed=0,
+        l1=0.0,
+        pairs=9,
+        epochs=1,
+        losses={},
+    )
     TrainedGate(GateNetwork(manifest.dim), record).write(store.path)

@@ -294,7 +294,21 @@ def test_a_gate_decides_as_in_our_own_decoding(
     with torch.no_grad():
         network.layers[-1].bias.zero_()  # type: ignore[operator]
         network.layers[-1].weight.normal_()  # type: ignore[operator]
-    record = GateRecord(features, 4, 20.0, True, manifest.model, manifest.tokenizer, 32, (), 0, 0.0, 9, 1, {})
+    record = GateRecord(
+        features=features,
+        k=4,
+        temperature=20.0,
+        use_counts=True,
+        model=manifest.model,
+        tokenizer=manifest.tokenizer,
+        dim=32,
+        transforms=(),
+        seed=0,
+        l1=0.0,
+        pairs=9,
+        epochs=1,
+        losses={},
+    )
     TrainedGate(network, record).write(gated.path)
     translator = Translator(checkpoint, device="cpu", datastore=gated, gate=0.5, settings="raw")
     with KNNLogitsProcessor(model, gated, gate=0.5) as knn:

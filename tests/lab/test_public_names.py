@@ -60,7 +60,7 @@ def test_a_private_name_would_be_found(tmp_path: Path) -> None:
 
 
 def test_commands_load_nothing_heavy_before_they_run() -> None:
-    commands = "knnmt_lab.commands.bench, knnmt_lab.commands.reproduce"
+    commands = "knnmt_lab.commands.bench, knnmt_lab.commands.reproduce, knnmt_lab.commands.train_combiner"
     code = f"import sys, {commands}; print({{'torch', 'numpy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -50,19 +50,19 @@ def made_gate(store: Datastore, features: tuple[str, ...] = ALL) -> TrainedGate:
     network = GateNetwork(32 + len(features))
     network.normalise_by(torch.randn(50, len(network.mean)) * 3 + 1)
     record = GateRecord(
-        features,
-        4,
-        7.5,
-        True,
-        manifest.model,
-        manifest.tokenizer,
-        32,
-        manifest.transforms,
-        3,
-        0.1,
-        20,
-        5,
-        {"gate": 1.5},
+        features=features,
+        k=4,
+        temperature=7.5,
+        use_counts=True,
+        model=manifest.model,
+        tokenizer=manifest.tokenizer,
+        dim=32,
+        transforms=manifest.transforms,
+        seed=3,
+        l1=0.1,
+        pairs=20,
+        epochs=5,
+        losses={"gate": 1.5},
     )
     return TrainedGate(network, record)
 

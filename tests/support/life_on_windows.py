@@ -21,7 +21,7 @@ from knnmt.datastore.settings import read_settings, write_settings  # noqa: E402
 from knnmt.datastore.store import Datastore  # noqa: E402
 from knnmt.engine.loading import load_engine  # noqa: E402
 from knnmt.errors import DatastoreLockedError, StorageError  # noqa: E402
-from knnmt.evaluation import tuning_steps  # noqa: E402
+from knnmt.adapting import tuning_steps  # noqa: E402
 from knnmt.index.saved import build_index  # noqa: E402
 from knnmt.index.store_index import StoreIndex  # noqa: E402
 from knnmt.regular_files import read_regular  # noqa: E402

@@ -27,18 +27,18 @@ def random_combiner(store: Datastore, method: str, k: int, seed: int, segments: 
     network.temperature.fill_(6.0)
     network.take_fading(Fading(5.0, 0.8, 6.0, 0.7))
     record = CombinerRecord(
-        network.name,
-        k,
-        6.0,
-        True,
-        segments,
-        manifest.model,
-        manifest.tokenizer,
-        manifest.dim,
-        manifest.transforms,
-        0,
-        9,
-        1,
-        {},
+        method=network.name,
+        k=k,
+        temperature=6.0,
+        use_counts=True,
+        segments=segments,
+        model=manifest.model,
+        tokenizer=manifest.tokenizer,
+        dim=manifest.dim,
+        transforms=manifest.transforms,
+        seed=0,
+        pairs=9,
+        updates=1,
+        losses={},
     )
     return TrainedCombiner(network, record)

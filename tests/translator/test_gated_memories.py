@@ -51,7 +51,19 @@ def write_gate(store: Datastore, weight: float) -> None:
             parameter.zero_()
         network.layers[-1].bias.fill_(torch.logit(torch.tensor(weight)))  # type: ignore[operator]
     record = GateRecord(
-        (), K, TEMPERATURE, True, manifest.model, manifest.tokenizer, manifest.dim, (), 0, 0.0, 9, 1, {}
+        features=(),
+        k=K,
+        temperature=TEMPERATURE,
+        use_counts=True,
+        model=manifest.model,
+        tokenizer=manifest.tokenizer,
+        dim=manifest.dim,
+        transforms=(),
+        seed=0,
+        l1=0.0,
+        pairs=9,
+        epochs=1,
+        losses={},
     )
     TrainedGate(network, record).write(store.path)
 

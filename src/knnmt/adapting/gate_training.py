@@ -195,21 +195,14 @@ def train_gate(
     fixed_loss, fixed = float(of_weights.min()), float(_WEIGHTS[of_weights.argmin()])
     _, most, fading = FadingGrid(training.positions).cautious(training.knn, fixed_loss)
     faded = RetrievalConfig(retrieval.k, most, retrieval.temperature, fading, retrieval.use_counts)
-    manifest = opened.datastore.manifest
-    record = GateRecord(
+    record = GateRecord.new(
+        opened.datastore.manifest,
+        retrieval,
         features=config.features,
-        k=retrieval.k,
-        temperature=retrieval.temperature,
-        use_counts=retrieval.use_counts,
-        model=manifest.model,
-        tokenizer=manifest.tokenizer,
-        dim=manifest.dim,
-        transforms=manifest.transforms,
         seed=config.seed,
         l1=config.l1,
         pairs=training.pairs,
         epochs=min(epochs, key=lambda each: each.validation).number,
-        losses={},
     )
     found = Training(TrainedGate(network, record), fixed, faded, epochs)
     found.gate.record = replace(record, losses=found.losses(validation))

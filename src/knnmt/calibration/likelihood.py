@@ -62,6 +62,11 @@ class Positions:
         """The Euclidean distance to the nearest neighbour, (rows,)."""
         return self.distances_sq[:, 0].sqrt()
 
+    @property
+    def so_far(self) -> SentenceSoFar:
+        """What a combiner knows of each position's sentence, (rows,) each."""
+        return so_far(self.nearest, self.sentences)
+
     def knn(self, temperature: float, use_counts: bool = True) -> Tensor:
         """p_kNN of each position's token, (rows,) float64."""
         weights = log_weights(self.distances_sq, temperature, self.log_counts[0 if use_counts else 1])
@@ -78,7 +83,7 @@ class Positions:
         nearest = self.nearest
         weight = torch.full_like(nearest, config.interpolation_weight).masked_fill(nearest.isinf(), 0)
         if config.fading is not None:
-            weight = weight * log_fading(config.fading, nearest, so_far(nearest, self.sentences)).exp()
+            weight = weight * log_fading(config.fading, nearest, self.so_far).exp()
         knn = self.first(config.k).knn(config.squared_temperature, config.use_counts)
         return self.loss_with(knn, weight)
 
@@ -104,7 +109,7 @@ class FadingGrid:
 
     def __init__(self, positions: Positions) -> None:
         nearest = positions.nearest
-        sentence = so_far(nearest, positions.sentences)
+        sentence = positions.so_far
         median = max(float(nearest.median()), 1e-6)
         sentence_scale = float(torch.quantile(sentence.distance, _USUAL_SENTENCES))
         self._base = positions.base

@@ -25,7 +25,6 @@ from knnmt.cli import (
     look,
     models,
     serve,
-    train_combiner,
     train_gate,
     translate,
     tune,
@@ -67,7 +66,6 @@ app.command("prune", cls=CommandInPanels)(compress.prune)
 app.command("index", cls=CommandInPanels)(index.index)
 app.command("tune", cls=CommandInPanels)(tune.tune)
 app.command("train-gate", cls=CommandInPanels)(train_gate.train_gate)
-app.command("train-combiner", cls=CommandInPanels)(train_combiner.train_combiner)
 app.command("inspect", cls=CommandInPanels)(look.inspect)
 app.command("verify", cls=CommandInPanels)(look.verify)
 app.command("export", cls=CommandInPanels)(look.export)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ from knnmt.errors import (
     quoted,
 )
 from knnmt.records import as_record
-from knnmt.retrieval.network_file import UNREADABLE, NetworkFile
+from knnmt.retrieval.network_file import UNREADABLE, NetworkFile, TrainingRecord
 from knnmt.retrieval.step import Step
 
 FILE = "gate.safetensors"
@@ -59,35 +59,22 @@ class GateNetwork(nn.Module):
         return logits[:, 0]
 
 
-@dataclass(frozen=True, slots=True)
-class GateRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRecord(TrainingRecord):
     """What a gate was trained for, and the result of its training.
 
-    k, temperature, use_counts: settings of the p_kNN that λ weighs
-    model, tokenizer: fingerprints; dim, transforms: of the store's keys
-    pairs: number of training pairs; epochs: number of epochs up to the best one
-    losses: on the validation part, in nats per token: "alone", "fixed", "fading", "gate"
+    epochs: number of epochs up to the best one
+    losses: "alone", "fixed", "fading", "gate"
     """
 
     features: tuple[str, ...]
-    k: int
-    temperature: float
-    use_counts: bool
-    model: str
-    tokenizer: str
-    dim: int
-    transforms: tuple[str, ...]
-    seed: int
     l1: float
-    pairs: int
     epochs: int
-    losses: dict[str, float]
 
     def __post_init__(self) -> None:
+        TrainingRecord.__post_init__(self)
         check_features(self.features)
-        RetrievalConfig(self.k, 0.5, self.temperature)  # this checks k and T
-        numbers = (self.dim, self.pairs, self.epochs, self.l1)
-        check(min(numbers) >= 0, f"dim, pairs, epochs and l1 cannot be negative, got {numbers}")
+        check(min(self.epochs, self.l1) >= 0, f"epochs and l1 cannot be negative, got {self.epochs} and {self.l1}")
 
 
 def check_features(features: Sequence[str]) -> None:
@@ -123,16 +110,8 @@ class TrainedGate:
 
     def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
         """Settings with the k, T and use of counts that λ was trained for; any of these in `given` must be equal."""
-        record = self.record
-        for name in ("k", "temperature", "use_counts"):
-            trained, asked = getattr(record, name), getattr(config, name)
-            check(
-                name not in given or math.isclose(trained, asked, rel_tol=1e-3),
-                f"the store's gate was trained for {name} {trained:.5g}, but the call asks for {asked:.5g}: leave "
-                f"the setting out, or train another gate: `knnmt train-gate STORE --dev DEV --k {config.k} "
-                f"--temperature {config.temperature:g}`",
-            )
-        return replace(config, k=record.k, temperature=record.temperature, use_counts=record.use_counts)
+        other = f"`knnmt train-gate STORE --dev DEV --k {config.k} --temperature {config.temperature:g}`"
+        return self.record.applied_to(config, given, "gate", f"or train another gate: {other}")
 
     @staticmethod
     def path(store: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A small network beside a store: one safetensors file with its weights, a record of its purpose, and a checksum.
+"""A small network beside a store: one safetensors file with its weights, a record of its training, and a checksum.
 
 Such a file is not trusted: readers check that the weights fit the network.
 """
@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from knnmt.config import RetrievalConfig, check
+from knnmt.datastore.manifest import Manifest
 from knnmt.datastore.publication import clear_scratch, publish_file
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
@@ -25,6 +28,64 @@ from knnmt.regular_files import read_regular
 
 UNREADABLE = (OSError, SafetensorError, LookupError, ValueError, RuntimeError)
 """The errors that may come from reading a damaged file or from making a network of its tensors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecord:
+    """What a network was trained for, and the result of its training.
+
+    k, temperature, use_counts: of the search whose neighbours it weighs
+    model, tokenizer: fingerprints; dim, transforms: of the store's keys
+    pairs: number of training pairs
+    losses: on the validation part, in nats per token, by name
+    """
+
+    k: int
+    temperature: float
+    use_counts: bool
+    model: str
+    tokenizer: str
+    dim: int
+    transforms: tuple[str, ...]
+    seed: int
+    pairs: int
+    losses: dict[str, float]
+
+    def __post_init__(self) -> None:
+        RetrievalConfig(self.k, 0.5, self.temperature)  # this checks k and T
+        check(min(self.dim, self.pairs) >= 0, f"dim and pairs cannot be negative, got {self.dim} and {self.pairs}")
+
+    @classmethod
+    def new(cls, manifest: Manifest, retrieval: RetrievalConfig, **fields: Any) -> Self:
+        """The record of a training that begins: for the keys of a store, and the results of this retrieval."""
+        return cls(
+            k=retrieval.k,
+            temperature=retrieval.temperature,
+            use_counts=retrieval.use_counts,
+            model=manifest.model,
+            tokenizer=manifest.tokenizer,
+            dim=manifest.dim,
+            transforms=manifest.transforms,
+            losses={},
+            **fields,
+        )
+
+    def applied_to(self, config: RetrievalConfig, given: Collection[str], what: str, advice: str) -> RetrievalConfig:
+        """Settings with the k, T and use of counts that the network was trained for.
+
+        Args:
+            given: the settings that a call names, which must be equal.
+            what: the network, for messages.
+            advice: what to do if they are not.
+        """
+        for name in ("k", "temperature", "use_counts"):
+            trained, requested = getattr(self, name), getattr(config, name)
+            check(
+                name not in given or math.isclose(trained, requested, rel_tol=1e-3),
+                f"the store's {what} was trained for {name} {trained:.5g}, but the call asks for {requested:.5g}: "
+                f"leave this setting out, {advice}",
+            )
+        return replace(config, k=self.k, temperature=self.temperature, use_counts=self.use_counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +103,18 @@ class NetworkFile:
     missing: str
     advice: str
 
-    def write(self, record: Any, network: nn.Module) -> None:
-        """Save a network and its record, a dataclass. They replace an earlier file in one step."""
+    def write(self, record: TrainingRecord, network: nn.Module) -> None:
+        """Save a network and its record. They replace an earlier file in one step."""
         text, tensors = self._saved(record, network)
         content = save(tensors, {self.kind: text, "sha256": content_digest(text, tensors)})
         clear_scratch(self.path)
         publish_file(self.path, lambda file: file.write(content))
 
-    def digest(self, record: Any, network: nn.Module) -> str:
+    def digest(self, record: TrainingRecord, network: nn.Module) -> str:
         """A digest of the content, whatever the layout of the file."""
         return content_digest(*self._saved(record, network))
 
-    def _saved(self, record: Any, network: nn.Module) -> tuple[str, dict[str, Tensor]]:
+    def _saved(self, record: TrainingRecord, network: nn.Module) -> tuple[str, dict[str, Tensor]]:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
         return json.dumps({"version": self.version, **asdict(record)}), tensors
 
@@ -97,7 +158,7 @@ class NetworkFile:
         except OSError:
             return 0
 
-    def require_fit(self, record: Any, store: Datastore) -> None:
+    def require_fit(self, record: TrainingRecord, store: Datastore) -> None:
         """Refuse a network that was trained with another model, or for keys of another kind."""
         manifest = store.manifest
         kinds = [

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from knnmt import (
-    CombinerConfig,
     Engine,
     OpenStore,
     RetrievalConfig,
     SegmentPair,
-    collect_rows,
     divide,
     spread,
-    train_combiner,
     tune_positions,
 )
+from knnmt_lab.combiner_rows import collect_rows
+from knnmt_lab.combiner_training import CombinerConfig, train_combiner
 from knnmt_lab.reproduction.grid import KS
 from knnmt_lab.reproduction.plan import COMBINERS, SEEDS
 from knnmt_lab.reproduction.results import Results

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from knnmt import Datastore
-from knnmt.adapting.combiner_training import CombinerConfig
 from knnmt.config import RetrievalConfig
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.evaluation.scoring import Score, Scores
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.trained.combiner import TrainedCombiner
+from knnmt_lab.combiner_training import CombinerConfig
 from knnmt_lab.prunings import prune_known
 from knnmt_lab.reproduction import later
 from knnmt_lab.reproduction.later import (

@@ -5,7 +5,6 @@ a network with the settings of its training, kept in the store's directory as ME
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError, quoted
 from knnmt.records import as_record
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.network_file import UNREADABLE, NetworkFile
+from knnmt.retrieval.network_file import UNREADABLE, NetworkFile, TrainingRecord
 from knnmt.retrieval.step import Step
 from knnmt.retrieval.trained.networks import CombinerNetwork, network_named
 from knnmt.retrieval.trained.seen import SeenInStep
@@ -29,34 +28,23 @@ _VERSION = 1
 _MAX_DIM = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
-class CombinerRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombinerRecord(TrainingRecord):
     """What a combiner was trained for, and the result of its training.
 
-    k, temperature, use_counts, segments: of the search whose neighbours it weighs; segments None for the whole store
-    model, tokenizer: fingerprints; dim, transforms: of the store's keys
-    pairs: number of training pairs; updates: number of updates up to the best one
-    losses: on the validation part, in nats per token: "alone", "fading", "trained"
+    segments: of the search whose neighbours it weighs; None for the whole store
+    updates: number of updates up to the best one
+    losses: "alone", "fading", "trained"
     """
 
     method: str
-    k: int
-    temperature: float
-    use_counts: bool
     segments: int | None
-    model: str
-    tokenizer: str
-    dim: int
-    transforms: tuple[str, ...]
-    seed: int
-    pairs: int
     updates: int
-    losses: dict[str, float]
 
     def __post_init__(self) -> None:
+        TrainingRecord.__post_init__(self)
         check(1 <= self.k <= MAX_K, f"k must lie between 1 and {MAX_K}, got {self.k}")
         check(1 <= self.dim <= _MAX_DIM, f"dim must lie between 1 and {_MAX_DIM}, got {self.dim}")
-        RetrievalConfig(self.k, 0.5, self.temperature)  # this checks T
         sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
         check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
 
@@ -94,28 +82,14 @@ class TrainedCombiner:
         check(config.gate is None, f"the combiner {record.method} and the gate both predict λ: give only one of them")
         names_weight = "profile" not in given and bool({"interpolation_weight", "fading"} & set(given))
         check(not names_weight, f"the combiner {record.method} predicts λ by itself: leave out λ and fading")
-        for name in ("k", "temperature", "use_counts"):
-            trained, asked = getattr(record, name), getattr(config, name)
-            check(
-                name not in given or math.isclose(trained, asked, rel_tol=1e-3),
-                f"the store's combiner {record.method} was trained for {name} {trained:.5g}, but the call asks for "
-                f"{asked:.5g}: leave this setting out, {again}",
-            )
+        applied = record.applied_to(config, given, f"combiner {record.method}", again)
         same = record.segments == config.segments or not {"segments", "search"} & set(given)
         check(
             same,
             f"the store's combiner {record.method} was trained for search {_way(record.segments)}, but the call "
             f"asks for search {_way(config.segments)}: leave this setting out, {again}",
         )
-        cache = config.cache if record.segments is None else None
-        return replace(
-            config,
-            k=record.k,
-            temperature=record.temperature,
-            use_counts=record.use_counts,
-            segments=record.segments,
-            cache=cache,
-        )
+        return replace(applied, segments=record.segments, cache=config.cache if record.segments is None else None)
 
     @staticmethod
     def path(store: Path, method: str) -> Path:

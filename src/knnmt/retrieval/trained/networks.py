@@ -37,6 +37,8 @@ class CombinerNetwork(nn.Module):
     name: of the method and of its file, with small letters, digits and -
     usual_k: the number of neighbours if none is asked for
     sees_keys: whether it looks at `Seen.keys` and `Seen.queries`; these are large enough for training on a GPU to pay
+    noise_updates: updates after which a pseudo-neighbour, the noise of Robust kNN-MT, is 1/e as probable; None for
+        training without noise
     k: neighbours per row; dim: of keys
     temperature: the tuned T of equation 2
     mean, scale: of the inputs, distances and counts of distinct tokens, (2k,); far: replaces a missing distance
@@ -46,7 +48,7 @@ class CombinerNetwork(nn.Module):
     usual_k: ClassVar[int] = 8
     learning_rate: ClassVar[float] = 3e-4
     judged_every: ClassVar[int] = 100  # updates between two measurements of the validation loss
-    noise_updates: ClassVar[int] = 1000  # after which a pseudo-neighbour of Robust kNN-MT is 1/e as probable
+    noise_updates: ClassVar[int | None] = None
     sees_keys: ClassVar[bool] = False
     mean: Tensor
     scale: Tensor
@@ -97,6 +99,7 @@ class Robust(CombinerNetwork):
     """
 
     name = "robust"
+    noise_updates = 1000
 
     def __init__(self, k: int, dim: int) -> None:
         super().__init__(k, dim)

@@ -9,17 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.adapting.combiner_rows import CombinerRows, collect_rows
-from knnmt.adapting.combiner_training import (
-    KEY_NOISE,
-    CombinerConfig,
-    Judged,
-    best_fading,
-    combiner_losses,
-    disturbed,
-    train_combiner,
-    trained_loss,
-)
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.engine.forced import force_text
@@ -30,6 +19,17 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import SentenceSoFar, Step
 from knnmt.retrieval.trained.networks import network_named
 from knnmt.retrieval.trained.seen import SeenInStep, distinct_counts
+from knnmt_lab.combiner_rows import CombinerRows, collect_rows
+from knnmt_lab.combiner_training import (
+    KEY_NOISE,
+    CombinerConfig,
+    Judged,
+    best_fading,
+    combiner_losses,
+    disturbed,
+    train_combiner,
+    trained_loss,
+)
 from support.datastore_pairs import some_pairs
 from support.random_combiners import METHODS
 
@@ -113,8 +113,8 @@ def test_rows_with_their_keys_are_the_same(rows: CombinerRows) -> None:
     missing[3, 2:] = -1
     few = replace(few, ids=missing)
     kept = few.with_keys_on(torch.device("cpu"))
-    assert kept.kept is not None
-    assert len(kept.kept) < few.ids.numel()
+    assert kept.own_keys is not None
+    assert len(kept.own_keys) < few.ids.numel()
     some = torch.tensor([5, 3, 8])
     for one, other in ((kept, few), (kept[some], few[some]), (kept.first(2), few.first(2))):
         assert torch.equal(one.keys, other.keys)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from knnmt.adapting.development_text import read_development
-from knnmt.cli.advice import command
-from knnmt.cli.change import StoreArgument
-from knnmt.cli.interrupt import ends_with
-from knnmt.cli.options import AllDev, Development, Device, Exact, KeepKnown, ModelOfStore, Threads
-from knnmt.cli.progress import counter
-from knnmt.cli.start import heavy_imports
-from knnmt.corpus.splitting import divide
+from knnmt import SegmentPair, divide, progress_bars, read_development
 from knnmt.errors import InputError
+from knnmt_lab.commands.options import Device, Threads, ends_with
 
 if TYPE_CHECKING:
-    from knnmt.adapting.combiner_rows import CombinerRows
-    from knnmt.adapting.combiner_training import CombinerTraining, Judged
+    from knnmt_lab.combiner_rows import CombinerRows
+    from knnmt_lab.combiner_training import CombinerTraining, Judged
 
 _TRAINING = 0.8  # the rest of the text for learning decides when to stop
 _NEIGHBOURS = 32  # the k that fading λ may have
@@ -27,8 +24,13 @@ _NAMES = {"alone": "the model alone", "fading": "fading λ", "trained": "the com
 
 
 def train_combiner(
-    store: StoreArgument,
-    development: Development,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)],
+    development: Annotated[
+        Path,
+        typer.Option(
+            "--dev", help="Pairs like the text to translate, in any memory format. The store must not hold them."
+        ),
+    ],
     method: Annotated[
         str,
         typer.Option(
@@ -58,11 +60,18 @@ def train_combiner(
     pairs: Annotated[
         int, typer.Option(min=1, help="Learn from at most this many pairs of DEV, and report at most this many.")
     ] = 1000,
-    all_dev: AllDev = False,
-    keep_known: KeepKnown = False,
+    all_dev: Annotated[
+        bool,
+        typer.Option("--all-dev", help="Learn from all of DEV and report validation, if you have a separate test set."),
+    ] = False,
+    keep_known: Annotated[
+        bool, typer.Option("--keep-known", help="Also use pairs whose source the store holds.")
+    ] = False,
     save: Annotated[bool, typer.Option(help="Save the combiner in place of an earlier one of its method.")] = True,
-    exact: Exact = False,
-    model: ModelOfStore = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Search every key, even if the store has an index.")] = False,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="The model that the store was built with, if it has moved.")
+    ] = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -86,46 +95,39 @@ def train_combiner(
 
         knnmt translate -d projekt.store --combiner robust handbuch.de.txt
     """
-    from knnmt.datastore.store import Datastore
+    from knnmt import Datastore
 
     opened = Datastore.open(store)
     text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     teaching, validating = divide(text.tuning, _TRAINING)
     if not teaching or not validating:
         raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more pairs")
-    with heavy_imports():
-        from dataclasses import replace
+    from dataclasses import replace
 
-        from knnmt.adapting.combiner_rows import collect_rows
-        from knnmt.adapting.combiner_training import CombinerConfig, best_fading
-        from knnmt.adapting.combiner_training import train_combiner as train
-        from knnmt.evaluation.loading import translator_of_store
-        from knnmt.retrieval.settings import RetrievalSettings
-        from knnmt.retrieval.trained.combiner import combiner_file
-        from knnmt.translator.memories import warn_if_slow
+    from knnmt import RetrievalSettings, TrainedCombiner, Translator
+    from knnmt_lab.combiner_rows import collect_rows
+    from knnmt_lab.combiner_training import CombinerConfig, best_fading
+    from knnmt_lab.combiner_training import train_combiner as train
+
     config = CombinerConfig(method, updates, seed=seed)
-    file = combiner_file(store, method).path
-    with ends_with("the store keeps the combiner it had, if any", file, f"the combiner is saved: {file}"):
-        translator = translator_of_store(opened, model, device, threads, exact)
-        memory = translator.memories.open(opened)
-        resolved = memory.resolve(RetrievalSettings(profile=profile))
-        retrieval = replace(resolved, k=k or config.usual_k, cache=None, gate=None)
-        if retrieval.segments is None:
-            warn_if_slow(memory.opened)
-        parts = []
-        for some in (teaching, validating, *([] if all_dev else [text.reported])):
-            with counter("forcing", lambda some=some: 2 * len(some), "pairs passed") as progress:  # type: ignore[misc]
-                width = max(_NEIGHBOURS, retrieval.k)
-                found = collect_rows(
+    with ends_with("the store keeps the combiner it had, if any"):
+        translator = Translator(model, datastore=store, exact=exact, device=device, threads=threads)
+        found = translator.memories.retrieval(store, RetrievalSettings(profile=profile))
+        retrieval = replace(found.config, k=k or config.usual_k, cache=None, gate=None)
+
+        def rows_of(some: Sequence[SegmentPair]) -> CombinerRows:
+            with progress_bars("forcing", "pairs passed") as progress:
+                return collect_rows(
                     translator.engine,
-                    memory.opened,
+                    found.store,
                     some,
-                    width,
+                    max(_NEIGHBOURS, retrieval.k),
                     retrieval.segments,
                     retrieval.use_counts,
-                    progress,
+                    lambda done, _rows: progress(done, 2 * len(some)),
                 )
-                parts.append(found)
+
+        parts = [rows_of(some) for some in (teaching, validating, *([] if all_dev else [text.reported]))]
         training, validation, reported = parts[0], parts[1], parts[-1]
         how = "the whole store" if retrieval.segments is None else f"{retrieval.segments} segments of each source"
         typer.echo(
@@ -133,13 +135,14 @@ def train_combiner(
             f"reported; k {retrieval.k} of {how}, T {retrieval.temperature:.4g}\n\nupdates  validation"
         )
         fading = best_fading(training, retrieval.segments)
-        trained = train(memory.opened, training, validation, retrieval, fading, config, _say)
+        trained = train(found.store, training, validation, retrieval, fading, config, _say)
         _report(trained, reported)
-        if save:
-            memory.opened.datastore.require_unchanged()
-            trained.combiner.write(opened.path)
-            used = command("translate", *([] if model is None else ["-m", model]), "-d", store, "--combiner", method)
-            typer.echo(f"saved       {file}; {used} uses it")
+    if save:
+        found.store.datastore.require_unchanged()
+        trained.combiner.write(opened.path)
+        options = "" if model is None else f"-m {shlex.quote(model)} "
+        use = f"knnmt translate {options}-d {shlex.quote(str(store))} --combiner {shlex.quote(method)}"
+        typer.echo(f"saved       {TrainedCombiner.path(store, method)}; {use} uses it")
 
 
 def _say(judged: Judged) -> None:

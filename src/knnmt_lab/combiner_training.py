@@ -1,8 +1,9 @@
-"""Training a combiner on kept rows, by -log((1 - λ) p_NMT + λ p_kNN) of held-out text.
+"""Training a combiner on the rows of held-out text, by -log((1 - λ) p_NMT + λ p_kNN).
 
-The settings are as published (`../retrieval/trained/networks.py` names the papers): Adam, clipped gradients, batches of
-32 sentences, at most 5,000 updates, half the rate if the validation loss does not improve. Label smoothing of 0.001 is
-left out, because it needs every token of the vocabulary. Robust kNN-MT is trained with noise (`disturbed`).
+The settings are as published (`combiners.py` and `retrieval/trained/networks.py` of knnmt name the papers): Adam,
+clipped gradients, batches of 32 sentences, at most 5,000 updates, half the rate if the validation loss does not
+improve. Label smoothing of 0.001 is left out, because it needs every token of the vocabulary. Robust kNN-MT is trained
+with noise (`disturbed`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from knnmt.adapting.combiner_rows import CombinerRows
-from knnmt.adapting.tuning_by_likelihood import tune_positions
-from knnmt.config import RetrievalConfig, check
+from knnmt import (
+    CombinerNetwork,
+    CombinerRecord,
+    OpenStore,
+    RetrievalConfig,
+    TrainedCombiner,
+    network_named,
+    tune_positions,
+)
 from knnmt.errors import InputError
-from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.trained.combiner import MAX_K, CombinerRecord, TrainedCombiner
-from knnmt.retrieval.trained.networks import CombinerNetwork, Robust, network_named
+from knnmt_lab.checks import check
+from knnmt_lab.combiner_rows import CombinerRows
 
 _BETAS = (0.9, 0.98)
 _NEVER = -1e30
@@ -83,7 +89,7 @@ class CombinerTraining:
 
 
 def best_fading(training: CombinerRows, segments: int | None) -> RetrievalConfig:
-    """The settings whose λ fades best, with all neighbours of the rows; the same for every method and seed."""
+    """The settings whose λ fades best, with all neighbours of the rows. All methods and seeds are compared with it."""
     return tune_positions(training.positions(), way=segments).fading.fading
 
 
@@ -103,14 +109,21 @@ def train_combiner(
     """
     config = config or CombinerConfig()
     k = min(retrieval.k, training.distances_sq.shape[1])
-    check(1 <= k <= MAX_K, f"k must lie between 1 and {MAX_K}, got {k}")
+    record = CombinerRecord.new(
+        opened.datastore.manifest,
+        replace(retrieval, k=k, use_counts=training.use_counts),
+        method=network_named(config.method).name,
+        segments=retrieval.segments,
+        seed=config.seed,
+        pairs=training.pairs,
+        updates=0,
+    )
     if not bool(training.distances_sq.isfinite().any()):
         raise InputError(f"{opened.datastore.path}: no position of the text found an entry to learn from")
-    manifest = opened.datastore.manifest
     near, judging = training.first(k), validation.first(k)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # for initial weights, noise and the order of sentences
-        network = network_named(config.method)(k, manifest.dim)
+        network = network_named(config.method)(k, record.dim)
         network.fit_inputs(near, retrieval.temperature)
         network.take_fading(fading.fading)
         if network.sees_keys:  # these are large enough for a GPU to pay
@@ -121,23 +134,8 @@ def train_combiner(
         with nullcontext() if network.sees_keys else _one_thread():
             best = _fit(network, near, judging, config, hear)
         network.cpu()
-    record = CombinerRecord(
-        method=network.name,
-        k=k,
-        temperature=retrieval.temperature,
-        use_counts=training.use_counts,
-        segments=retrieval.segments,
-        model=manifest.model,
-        tokenizer=manifest.tokenizer,
-        dim=manifest.dim,
-        transforms=manifest.transforms,
-        seed=config.seed,
-        pairs=training.pairs,
-        updates=best.updates,
-        losses={},
-    )
     found = CombinerTraining(TrainedCombiner(network, record), fading)
-    found.combiner.record = replace(record, losses=found.losses(validation))
+    found.combiner.record = replace(record, updates=best.updates, losses=found.losses(validation))
     return found
 
 
@@ -172,7 +170,7 @@ def _fit(
             [torch.arange(start, start + n) for start, n in zip(starts[batch], lengths[batch], strict=True)]
         )
         seen = training[rows]
-        if isinstance(network, Robust):
+        if network.noise_updates is not None:
             seen = disturbed(seen, network.dim, math.exp(-update / network.noise_updates))
         loss = combiner_losses(network, seen).mean()
         adam.zero_grad()
@@ -206,7 +204,7 @@ def combiner_losses(network: CombinerNetwork, rows: CombinerRows) -> Tensor:
 
 
 def trained_loss(network: CombinerNetwork, rows: CombinerRows) -> float:
-    """The mean of the same over a text, in nats per token."""
+    """The mean of `combiner_losses` over a text, in nats per token."""
     with torch.no_grad():
         parts = torch.split(torch.arange(len(rows)), _JUDGED_ROWS)
         return float(torch.cat([combiner_losses(network, rows[some]).double() for some in parts]).mean())
@@ -222,21 +220,21 @@ def disturbed(rows: CombinerRows, dim: int, probability: float) -> CombinerRows:
     away = 2 * KEY_NOISE * distances_sq.sqrt() * torch.randn(size)
     noisy = (distances_sq + away + KEY_NOISE**2 * dim).clamp(min=0)
     distances_sq = torch.where(distances_sq.isinf(), distances_sq, noisy)
-    told = ~rows.matches.any(1) & (torch.rand(size[0]) < probability)
-    if not bool(told.any()):
+    misses = ~rows.matches.any(1) & (torch.rand(size[0]) < probability)
+    if not bool(misses.any()):
         return replace(rows, distances_sq=distances_sq)
 
-    def led_by(first: Tensor, others: Tensor) -> Tensor:
-        return torch.where(told[:, None], torch.cat([first[:, None].to(others), others[:, :-1]], dim=1), others)
+    def headed_by(first: Tensor, others: Tensor) -> Tensor:
+        return torch.where(misses[:, None], torch.cat([first[:, None].to(others), others[:, :-1]], dim=1), others)
 
     nothing = torch.zeros(size[0])
-    counts, repeats = (None if each is None else led_by(nothing, each) for each in rows.both_counts)
+    counts, repeats = (None if each is None else headed_by(nothing, each) for each in rows.both_counts)
     return replace(
         rows,
-        distances_sq=led_by(torch.full((size[0],), KEY_NOISE**2 * dim), distances_sq),
-        tokens=led_by(rows.targets, rows.tokens),
-        distinct=led_by(nothing, rows.distinct) + told[:, None],  # none of the others has that token
+        distances_sq=headed_by(torch.full((size[0],), KEY_NOISE**2 * dim), distances_sq),
+        tokens=headed_by(rows.targets, rows.tokens),
+        distinct=headed_by(nothing, rows.distinct) + misses[:, None],  # none of the others has that token
         both_counts=(counts, repeats),
-        said_there=led_by(rows.base, rows.said_there),
-        said_here=led_by(rows.base, rows.said_here),
+        said_there=headed_by(rows.base, rows.said_there),
+        said_here=headed_by(rows.base, rows.said_here),
     )
