@@ -63,7 +63,6 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1": RAY,
     "knnmt shard-set 10.0.0.5:/data/a.store 10.0.0.6:/data/b.store -o menge2.store --ray auto": RAY,
     "knnmt adapt gross.tmx -o /shared/gross.store --ray ray://head:10001 --workers 8": RAY,
-    "knnmt evaluate --pairs test.tmx -d it.store -d law.store --output /shared/results --ray auto": RAY,
     "knnmt build gross.tmx -o gross.store --ray auto --storage s3://firma/parts": RAY,
     "knnmt copy projekt.store file:///shared/ablage/projekt": COPIED,
     "knnmt copy file:///shared/ablage/projekt kopie.store": COPIED,

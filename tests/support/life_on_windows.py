@@ -13,6 +13,7 @@ from support import pretended_windows
 pretended_windows.pretend()
 
 from knnmt import output_files  # noqa: E402
+from knnmt.adapting import tuning_steps  # noqa: E402
 from knnmt.adapting.adapt import adapt  # noqa: E402
 from knnmt.compression.pca import reduce  # noqa: E402
 from knnmt.datastore import arrays, publication  # noqa: E402
@@ -21,7 +22,6 @@ from knnmt.datastore.settings import read_settings, write_settings  # noqa: E402
 from knnmt.datastore.store import Datastore  # noqa: E402
 from knnmt.engine.loading import load_engine  # noqa: E402
 from knnmt.errors import DatastoreLockedError, StorageError  # noqa: E402
-from knnmt.adapting import tuning_steps  # noqa: E402
 from knnmt.index.saved import build_index  # noqa: E402
 from knnmt.index.store_index import StoreIndex  # noqa: E402
 from knnmt.regular_files import read_regular  # noqa: E402

@@ -13,7 +13,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.options import Device, Dtype, GpusPerWorker, Ray, StoresAsSystems, Threads, Workers, cluster_of
+from knnmt.cli.options import Device, Dtype, StoresAsSystems, Threads
 from knnmt.cli.progress import track
 from knnmt.cli.setting_options import takes_settings
 from knnmt.cli.start import heavy_imports
@@ -113,9 +113,6 @@ def evaluate(
             help="A model that COMET knows, or a checkpoint.  [default: Unbabel/wmt22-comet-da]", show_default=False
         ),
     ] = None,
-    ray: Ray = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
     *,
     settings: TranslationSettings,
 ) -> None:
@@ -136,10 +133,7 @@ def evaluate(
         knnmt evaluate --pairs test.tmx --system "llm=http://127.0.0.1:8000/v1,model=NAME,store=it.store,examples=5"
 
         knnmt evaluate --pairs test.tmx --comet-python comet-env/bin/python
-
-        knnmt evaluate --pairs test.tmx -d it.store -d law.store --ray auto
     """
-    cluster = cluster_of(ray, workers, gpus_per_worker, threads)
     if comet_model is not None and comet_python is None:
         raise SettingError(f"--comet-model needs --comet-python. {CometError.advice}")
     require_sacrebleu()
@@ -167,8 +161,6 @@ def evaluate(
             output=output,
             comet=comet,
             watch=_bar,
-            cluster=cluster,
-            tell=lambda line: print(f"knnmt: {line}", file=sys.stderr),
         )
     typer.echo(report.as_text(), nl=False)
     if json_file is not None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
-from knnmt.config import check
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.overlap import Known, known
 from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
-from knnmt.distributed.cluster import Cluster
 from knnmt.errors import CometError
 from knnmt.evaluation.loading import Model, model_of_evaluation, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
@@ -22,7 +20,6 @@ from knnmt.evaluation.running import Run, Watch, machine, run_systems
 from knnmt.evaluation.scoring import Metric, Score, compare, require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, given_pairs, read_pairs, read_text
 from knnmt.evaluation.systems import System, gather_systems, run_settings
-from knnmt.evaluation.systems_as_tasks import run_systems_on
 from knnmt.output_files import write_output
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.settings import Preset
@@ -50,8 +47,6 @@ def evaluate(
     output: str | Path | None = None,
     comet: Metric | None = None,
     watch: Watch = lambda translations, _name, _total: translations,
-    cluster: Cluster | None = None,
-    tell: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Translate a text with every system and compare each with the first, as `knnmt evaluate` does.
 
@@ -67,13 +62,7 @@ def evaluate(
     output: a directory for hypotheses, segments (segments.tsv) and the report; the same call resumes after the finished
         systems
     watch: is called with a system's translations, its name and their number
-    cluster: where Ray runs the systems, several at a time; by default this process runs them one after the other
-    tell: is called with a line for each system that a worker of the cluster has finished
     """
-    check(
-        cluster is None or not isinstance(model, Translator),
-        "workers of a cluster load the model themselves: give its name or directory instead of a translator",
-    )
     paths = [datastores] if isinstance(datastores, str | Path) else datastores
     systems = gather_systems(list(map(Path, paths)), systems, base)
     model, languages, text = _model(model, systems, text, source_lang, target_lang)
@@ -91,14 +80,7 @@ def evaluate(
         with storage_errors(output):  # before hours of translating, not after
             output.mkdir(parents=True, exist_ok=True)
         write_tsv(output / "segments.tsv", text.segments)
-    if cluster is None:
-        runs = run_systems(translator, systems, text.sources, shared, output, watch, languages)
-        computed_on = machine(translator)
-    else:
-        asked = source_lang, target_lang
-        runs, computed_on = run_systems_on(
-            cluster, translator, systems, text.sources, shared, output, asked, languages, tell
-        )
+    runs = run_systems(translator, systems, text.sources, shared, output, watch, languages)
     scores = compare([run.hypotheses for run in runs], text.references, languages[1])
     comet_scores, no_comet = _comet_scores(comet, runs, text)
     report = Report(
@@ -107,7 +89,7 @@ def evaluate(
         in_stores,
         skip_known,
         shared,
-        computed_on,
+        machine(translator),
         no_comet,
     )
     if output is not None:

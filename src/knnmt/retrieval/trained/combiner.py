@@ -42,8 +42,8 @@ class CombinerRecord(TrainingRecord):
     updates: int
 
     def __post_init__(self) -> None:
-        TrainingRecord.__post_init__(self)
         check(1 <= self.k <= MAX_K, f"k must lie between 1 and {MAX_K}, got {self.k}")
+        TrainingRecord.__post_init__(self)
         check(1 <= self.dim <= _MAX_DIM, f"dim must lie between 1 and {_MAX_DIM}, got {self.dim}")
         sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
         check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
