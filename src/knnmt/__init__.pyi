@@ -1,6 +1,7 @@
 """The public names and where they are. Type checkers read this file, and `knnmt/__init__.py` loads names by it."""
 
 from knnmt.cli.progress import progress_bars as progress_bars
+from knnmt.cli.setting_options import takes_settings as takes_settings
 from knnmt.compression.pca import reduce as reduce
 from knnmt.compression.pruning import prune as prune, prune_by as prune_by
 from knnmt.config import (

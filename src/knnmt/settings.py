@@ -18,7 +18,7 @@ from knnmt.config import RetrievalConfig, check
 
 Group = Literal["text", "decoding", "memory", "retrieval"]
 Interface = Literal["command line", "http"]
-Use = Literal["texts", "documents", "explain", "evaluate"]
+Use = Literal["texts", "documents", "explain", "evaluate", "bench", "service"]
 
 
 class NotGiven(Enum):
@@ -49,7 +49,7 @@ class Description:
     many: the value is a tuple of texts; the option can be repeated
     group: where the help of a command shows it
     interfaces: where it can be given besides Python
-    uses: what it can be given for
+    uses: what it can be given for; "service" for the defaults of a service, and for requests in other tools' protocols
     """
 
     help: str
@@ -67,7 +67,7 @@ class Description:
     many: bool = False
     group: Group = "retrieval"
     interfaces: tuple[Interface, ...] = ("command line", "http")
-    uses: tuple[Use, ...] = ("texts", "documents", "explain", "evaluate")
+    uses: tuple[Use, ...] = ("texts", "documents", "explain", "evaluate", "bench", "service")
 
     def parse(self, text: str) -> Any:
         """The value that a text stands for. Raises ValueError if it stands for none."""

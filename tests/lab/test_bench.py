@@ -27,6 +27,7 @@ from knnmt.evaluation.systems import System
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval import open_store
 from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.settings import TranslationSettings
 from knnmt_lab.bench.process import Answer, SystemProcess, start
 from knnmt_lab.bench.running import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
 from knnmt_lab.bench.text import BenchText, describe_text
@@ -104,7 +105,8 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     asked = RetrievalSettings(interpolation_weight=0.5, temperature=9.0, cache=1000.0)
     systems = [System("base"), System("cached", store, settings=asked)]
-    config = BenchConfig((1, 4), rounds=2, beam=2, threads=1, model=str(tiny_checkpoint), device="cpu")
+    settings = TranslationSettings(beam=2)
+    config = BenchConfig((1, 4), 2, settings, threads=1, model=str(tiny_checkpoint), device="cpu")
     turns: list[Turn] = []
     told: list[str] = []
     report = bench(systems, TEXTS, config, told.append, turns.append)
@@ -145,7 +147,7 @@ def test_a_system_tells_what_would_make_its_search_faster(
     store: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
-    options = {"model": str(tiny_checkpoint), "device": "cpu", "settings": {}, "beam": 2}
+    options = {"model": str(tiny_checkpoint), "device": "cpu", "settings": {"beam": 2}}
     _, about = load_translator(datastore=str(store), **options)  # type: ignore[arg-type]
     assert about["hint"] is None  # by segment
     options["settings"] = {"search": "whole"}
@@ -157,7 +159,7 @@ def test_a_system_tells_what_would_make_its_search_faster(
 
 def test_a_system_tells_what_it_computes_on(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "machine", lambda translator: f"a GPU for {translator.engine.name}")
-    _, about = load_translator(None, {}, 2, model=str(tiny_checkpoint), device="cpu")
+    _, about = load_translator(None, {"beam": 2}, model=str(tiny_checkpoint), device="cpu")
     assert about["machine"].startswith("a GPU for ")
 
 
@@ -190,7 +192,9 @@ def test_a_system_that_dies_at_work_says_its_last_words() -> None:
 
 @pytest.mark.usefixtures("warm_systems")
 def test_a_process_is_gone_when_its_block_ends(tiny_checkpoint: Path) -> None:
-    with start(System("base"), threads=1, beam=1, model=str(tiny_checkpoint), device="cpu") as process:
+    with start(
+        System("base"), TranslationSettings(beam=1), threads=1, model=str(tiny_checkpoint), device="cpu"
+    ) as process:
         number = process._process.pid
         assert process.about()["signature"].startswith("model:")
         os.kill(number, signal.SIGINT)  # Ctrl-C reaches it too, and is not for it

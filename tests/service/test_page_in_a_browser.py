@@ -208,6 +208,36 @@ def test_a_glossary_is_sent_used_and_deleted(page: Page) -> None:
     page.locator("#glossary").fill("")
 
 
+def test_settings_are_part_of_requests_if_somebody_has_set_them(page: Page, tmp_path: Path) -> None:
+    page.get_by_text("Settings", exact=True).click()
+    page.get_by_label("Beam").fill("2")
+    page.get_by_label("Own placeholders, one per line").fill("~~*~~\n<<*>>")
+    page.get_by_label("Exact matches").select_option("prefer")
+    require_accessible(page)
+    page.get_by_label("Language of this page").select_option("de")
+    playwright.expect(page.get_by_label("Exakte Treffer")).to_have_value("prefer")
+    page.get_by_label("Sprache dieser Seite").select_option("en")
+    with page.expect_request("**/v1/translate") as sent:
+        translate(page, "Satz 8 ~~x~~")
+    body = sent.value.post_data_json or {}
+    set_here = {"beam": 2, "placeholders": ["~~*~~", "<<*>>"], "exact_matches": "prefer"}
+    assert {name: body.get(name) for name in set_here} == set_here
+    assert not body.keys() & {"protect", "tags", "max_tokens"}
+    file = tmp_path / "set.json"
+    file.write_text('{"a": "Satz 1 ja"}')
+    page.get_by_label("Choose files").set_input_files(file)
+    with page.expect_request("**/v1/documents?*") as sent:
+        page.get_by_role("button", name="Send").click()
+    assert (
+        "&beam=2&placeholder=~~*~~&placeholder=%3C%3C*%3E%3E&exact_matches=prefer".replace("~", "%7E") in sent.value.url
+    )
+    playwright.expect(page.get_by_role("link", name="Download")).to_be_visible()
+    for label in ("Beam", "Own placeholders, one per line"):
+        page.get_by_label(label).fill("")
+    page.get_by_label("Exact matches").select_option("")
+    page.get_by_text("Settings", exact=True).click()
+
+
 def test_a_service_with_keys_asks_for_one(
     open_page: Windows, stored_page: Path, tmp_path: Path, tiny_translator: Translator
 ) -> None:

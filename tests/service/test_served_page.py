@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from knnmt.settings import described
+from knnmt.translator.settings import TranslationSettings
+
 PLACE = files("knnmt.service").joinpath("page")
 SCRIPTS = {each.name: each.read_text(encoding="utf-8") for each in PLACE.iterdir() if each.name.endswith(".js")}
 PAGE = PLACE.joinpath("index.html").read_text(encoding="utf-8")
@@ -54,6 +57,22 @@ def test_every_file_that_the_page_names_is_served_and_no_other(client: TestClien
         assert client.get(f"/page/{name}").status_code == 404, name
 
 
+def test_the_page_has_a_control_for_every_setting_of_texts_with_the_defaults_of_the_service(client: TestClient) -> None:
+    controls = {each["name"]: each for each in client.get("/page/settings.json").json()}
+    expected = {
+        name
+        for name, each in described(TranslationSettings).items()
+        if each.group != "retrieval" and "http" in each.interfaces and {"texts", "service"} <= {*each.uses}
+    }
+    assert set(controls) == expected >= {"beam", "protect", "placeholders", "exact_matches"}
+    assert [controls["beam"][name] for name in ("kind", "least", "usual", "documents")] == ["int", 1, 5, True]
+    assert [controls["protect"][name] for name in ("kind", "usual", "documents")] == ["bool", "yes", False]
+    assert controls["placeholders"]["parameter"] == "placeholder"
+    assert controls["length_penalty"]["usual"] == "the checkpoint's"
+    for name in expected:
+        assert f"setting_{name}" in strings_of(STRINGS["en.js"])
+
+
 def test_a_file_is_sent_again_only_where_it_changed(client: TestClient) -> None:
     tag = client.get("/page/main.js").headers["etag"]
     again = client.get("/page/main.js", headers={"if-none-match": tag})
@@ -87,7 +106,11 @@ def test_every_string_is_used_and_none_is_missing() -> None:
     asked = set(re.findall(r'told\("(\w+)"', modules)) | set(re.findall(r'data-text="(\w+)"', PAGE))
     assert asked <= set(known)
     for name in known:
-        assert name in asked or name.startswith(("kind_", "stage_")) or re.search(rf'\b{name}\b["\',:]', modules), name
+        assert (
+            name in asked
+            or name.startswith(("kind_", "stage_", "setting_"))
+            or re.search(rf'\b{name}\b["\',:]', modules)
+        ), name
 
 
 def test_ids_and_labels_match() -> None:

@@ -18,6 +18,7 @@ from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer, TranslateA
 from knnmt.service.asking import while_connected
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import RetrievalBody
+from knnmt.service.setting_shapes import given_settings
 from knnmt.service.watching import growing
 from knnmt.settings import described
 from knnmt.translator.translator import Translator
@@ -151,7 +152,7 @@ def test_every_setting_of_retrieval_can_be_asked_for_but_code() -> None:
     assert set(RetrievalBody.model_fields) == set(described(RetrievalSettings)) - {"combiner"}
     with pytest.raises(ValueError, match="gate"):
         RetrievalBody.model_validate({"gate": "os:system"})
-    assert RetrievalBody.model_validate({"cache": None, "k": 3}).settings().given() == {"cache": None, "k": 3}
+    assert given_settings(RetrievalBody.model_validate({"cache": None, "k": 3})).given() == {"cache": None, "k": 3}
 
 
 class HungUp:

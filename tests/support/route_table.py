@@ -224,6 +224,7 @@ TABLE: dict[str, Route] = {
     "GET /ready": Route(None, by=""),
     "GET /metrics": Route("translate"),
     "GET /": Route(None, by=""),
+    "GET /page/settings.json": Route(None, by=""),
     "GET /page/{name}": Route(None, by="", thing="script"),
     # DeepL
     "POST /v2/translate": Route(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 import typer
+from fastapi import Depends, FastAPI
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from knnmt.cli.setting_options import options_of, takes_settings
@@ -18,8 +21,11 @@ from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
 from knnmt.errors import SettingError
 from knnmt.evaluation.systems import parse_system
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
+from knnmt.service.config import read_config
+from knnmt.service.dialects.speaking import SettingsParameters
 from knnmt.service.request_shapes import ExplainBody, RetrievalBody, TranslateBody
-from knnmt.settings import NOT_GIVEN, NotGiven, described, settings_of, spelled
+from knnmt.service.setting_shapes import parameter, settings_in_query
+from knnmt.settings import NOT_GIVEN, NotGiven, Use, described, settings_of, spelled
 from knnmt.translator.settings import PRESETS, TranslationKeywords, TranslationSettings, translation_settings
 from support.commands import all_commands
 
@@ -62,10 +68,10 @@ VALUES: dict[str, tuple[Any, list[str], str]] = {
 ONLY_IN_PYTHON: dict[str, Any] = {"early_stopping": "never", "steps": True}
 
 
-def by_options(*written: str) -> TranslationSettings:
+def by_options(*written: str, uses: tuple[Use, ...] = ("texts", "documents")) -> TranslationSettings:
     found: list[TranslationSettings] = []
 
-    @takes_settings("texts", "documents")
+    @takes_settings(*uses)
     def command(*, settings: TranslationSettings) -> None:
         found.append(settings)
 
@@ -89,9 +95,50 @@ def test_a_setting_is_the_same_however_it_is_given(name: str) -> None:
     if name in TranslateBody.model_fields:
         assert TranslateBody.model_validate({"texts": ["Ja."], name: sent}).settings() == asked
     elif name in RetrievalBody.model_fields:
-        assert RetrievalBody.model_validate({name: sent}).settings().given() == asked.given()
+        assert TranslateBody.model_validate({"texts": ["Ja."], "retrieval": {name: sent}}).settings() == asked
     else:
         assert "http" not in described(TranslationSettings)[name].interfaces
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_setting_of_a_service_is_the_same_in_its_file_and_in_requests_of_tools(name: str, tmp_path: Path) -> None:
+    value, written, _ = VALUES[name]
+    asked, known = TranslationSettings(**{name: value}), described(TranslationSettings)[name]
+    in_a_query = [str(each).lower() for each in value] if isinstance(value, tuple) else str(value).lower()
+    if "service" in known.uses:
+        assert by_options(*written, uses=("service",)) == asked
+        file = tmp_path / "serve.toml"
+        file.write_text(f"[settings]\n{name} = {json.dumps(value)}\n")
+        assert read_config(file, {}).settings == asked
+        assert read_config(file, {"settings": TranslationSettings(beam=9)}).settings.beam == 9
+    if "service" in known.uses and "http" in known.interfaces:
+        assert SettingsParameters.model_validate({parameter(name, known): in_a_query}).settings() == asked
+    if "documents" in known.uses and "http" in known.interfaces:
+        assert in_the_query_of_documents({parameter(name, known): in_a_query}) == asked
+
+
+def in_the_query_of_documents(query: dict[str, Any]) -> TranslationSettings:
+    app = FastAPI()
+
+    @app.get("/")
+    async def given(settings: Annotated[TranslationSettings, Depends(settings_in_query("documents"))]) -> None:
+        found.append(settings)
+
+    found: list[TranslationSettings] = []
+    answer = TestClient(app).get("/", params=query)
+    assert answer.status_code == 200, answer.text
+    return found[0]
+
+
+def test_a_service_has_no_settings_of_single_requests_and_no_unknown_ones(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    for name in ("n_best", "evidence", "batch_size", "steps", "typo"):
+        file.write_text(f"[settings]\n{name} = 2\n")
+        with pytest.raises(SettingError, match=rf"serve.toml: \[settings\] has no '{name}'; it can have k, "):
+            read_config(file, {})
+    file.write_text("[settings]\nbeam = 0\n")
+    with pytest.raises(SettingError, match=r"serve.toml: \[settings\]: beam must be at least 1, got 0"):
+        read_config(file, {})
 
 
 def test_every_setting_has_a_value_here() -> None:
@@ -146,6 +193,8 @@ def test_commands_and_requests_offer_the_settings_that_fit_them() -> None:
     assert offered("translate") == fitting("command line", "texts", "documents")
     assert offered("explain") == fitting("command line", "explain")
     assert offered("evaluate") == fitting("command line", "evaluate") - described(RetrievalSettings).keys()
+    assert offered("bench") == fitting("command line", "bench") - described(RetrievalSettings).keys()
+    assert offered("serve") == fitting("command line", "service")
     of_retrieval = set(RetrievalBody.model_fields)
     assert TranslateBody.model_fields.keys() & known.keys() | of_retrieval == fitting("http", "texts")
     assert ExplainBody.model_fields.keys() & known.keys() | of_retrieval == fitting("http", "explain")

@@ -10,10 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from knnmt.cli.options import Device, Dtype, Threads
+from knnmt.cli.setting_options import takes_settings
 from knnmt.cli.start import heavy_imports
 from knnmt.errors import KnnmtWarning, MissingDependencyError, SettingError
+from knnmt.translator.settings import TranslationSettings
 
 
+@takes_settings("service")
 def serve(
     stores: Annotated[
         list[str] | None,
@@ -89,12 +92,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    *,
+    settings: TranslationSettings,
 ) -> None:
     """Serve datastores over HTTP.
 
     The service decodes the texts of all requests together, whatever their domain. When it confirms a correction, the
     correction is stored, and the next request uses it. By default only this machine can send requests. With another
-    --host, the service needs --keys. After SIGTERM or Ctrl-C it finishes the running requests and ends.
+    --host, the service needs --keys. Settings of translation, such as --beam, are the defaults of requests. After
+    SIGTERM or Ctrl-C, the service finishes the running requests and ends.
 
     Examples:
 
@@ -117,6 +123,7 @@ def serve(
     }
     given = {name: value for name, value in given.items() if value is not None}
     given["stores"] = dict(_named(each) for each in stores or [])
+    given["settings"] = settings
     try:
         import fastapi  # noqa: F401 - only whether it is there
         import prometheus_client  # noqa: F401
@@ -125,12 +132,12 @@ def serve(
         raise MissingDependencyError(error.name or "fastapi", "knnmt serve", "serve") from error
     from knnmt.service.config import ServiceConfig, read_config
 
-    settings = ServiceConfig(**given) if config is None else read_config(config, given)
+    complete = ServiceConfig(**given) if config is None else read_config(config, given)
     warnings.simplefilter("ignore", KnnmtWarning)  # answers contain the warnings
     with heavy_imports():
         from knnmt.service.running import run
         from knnmt.service.service import Service
-    service = Service(settings)
+    service = Service(complete)
 
     def begun(address: str) -> None:
         names = ", ".join(each.name for each in service.domains)

@@ -10,21 +10,22 @@ import typer
 
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.panels import DECODING, MEMORY, RESEARCH
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.settings import Description, Group, Settings, Use, described, spelled
-from knnmt.translator.settings import TranslationSettings
+from knnmt.translator.settings import Preset, TranslationSettings, translation_settings
 
 _PANELS: dict[Group, str | None] = {"text": None, "decoding": DECODING, "memory": MEMORY, "retrieval": RESEARCH}
 
 
 def takes_settings(
-    *uses: Use, groups: tuple[Group, ...] = tuple(_PANELS), usual: Settings | None = None
+    *uses: Use, groups: tuple[Group, ...] = tuple(_PANELS), usual: RetrievalSettings | Preset | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting of some uses and groups, in place of its parameter `settings`.
 
     Args:
         usual: what counts if an option is not given, if that is not the default of the setting
     """
-    defaults = {} if usual is None else usual.given()
+    defaults = translation_settings(usual).given()
     known = described(TranslationSettings)
     names = {
         name: option

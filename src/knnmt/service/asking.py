@@ -13,7 +13,6 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from knnmt.corpus.glossary import Glossary
-from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.service.access import Caller, Role
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Tags, fits
@@ -21,7 +20,9 @@ from knnmt.service.guard import DOMAIN
 from knnmt.service.problems import Problem, ending
 from knnmt.service.request_shapes import DecodedBody
 from knnmt.service.service import Service
+from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import Request as TextRequest
+from knnmt.translator.settings import TranslationSettings
 
 Result = TypeVar("Result")
 Endpoint = TypeVar("Endpoint", bound=Callable[..., object])
@@ -174,13 +175,13 @@ def _require(sound: bool, found: str, most: str) -> None:
         )
 
 
-def require_little_evidence(asked: DecodedBody, translations: int, limits: Limits) -> None:
+def require_little_evidence(texts: Sequence[str], settings: TranslationSettings, limits: Limits) -> None:
     """Raise a problem if the evidence of a request would take much memory: an object for each neighbour of each token.
 
-    translations: of each text
+    settings: of the request
     """
-    neighbours = asked.retrieval.settings().k or _USUAL_NEIGHBOURS
-    named = sum(map(len, asked.texts)) // _CHARACTERS_OF_A_TOKEN * neighbours * translations
+    neighbours = (settings.k or _USUAL_NEIGHBOURS) * (settings.n_best or 1)
+    named = sum(map(len, texts)) // _CHARACTERS_OF_A_TOKEN * neighbours
     _require(
         named <= limits.evidence,
         f"texts whose evidence would name about {named:,} neighbours",
@@ -203,9 +204,7 @@ async def text_requests(asked: DecodedBody, domain: Domain, service: Service, ca
             "invalid_request",
             f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give one context for each text",
         )
-    if (asked.settings().beam or 0) > limits.beam:
-        raise Problem(422, "invalid_request", f"the service searches with a beam of at most {limits.beam}")
-    settings = retrieval_settings(asked, limits)
+    require_affordable(asked.settings(), limits)
     terms = await glossary_of(
         service,
         caller,
@@ -217,8 +216,7 @@ async def text_requests(asked: DecodedBody, domain: Domain, service: Service, ca
         TextRequest(
             text,
             domain.store,
-            settings,
-            terms,
+            glossary=terms,
             source_lang=asked.source_language,
             target_lang=asked.target_language,
             context=context,
@@ -251,16 +249,9 @@ async def glossary_of(
     return await service.text_threads.run(caller.client, characters, lambda: Glossary(used)) if used else None
 
 
-def retrieval_settings(asked: DecodedBody, limits: Limits) -> RetrievalSettings:
-    """The settings of retrieval. Raise a problem if they cost more than the limits allow."""
-    settings = asked.retrieval.settings()
-    most = limits.neighbours
-    if settings.k is not None and settings.k > most:
-        raise Problem(422, "invalid_request", f"the service looks for at most {most} neighbours per step")
-    return settings
-
-
-async def directed(service: Service, requests: Sequence[TextRequest]) -> list[TextRequest]:
+async def directed(
+    service: Service, requests: Sequence[TextRequest], settings: TranslationSettings
+) -> list[TextRequest]:
     """Requests with languages, if these choose the model.
 
     Raise a problem for languages that no model has, and for settings that the store of a request cannot have.
@@ -269,8 +260,9 @@ async def directed(service: Service, requests: Sequence[TextRequest]) -> list[Te
         requests = await asyncio.to_thread(service.translator.directed, requests)
     first = requests[0]
     by = service.translator.between(first.languages)
-    if first.datastore is not None and first.settings.given():
-        await asyncio.to_thread(by.memories.retrieval, first.datastore, first.settings)  # type: ignore[arg-type]
+    if first.datastore is not None and settings.retrieval.given():
+        wanted = settings.retrieval.over(service.translator.settings.retrieval)
+        await asyncio.to_thread(by.memories.retrieval, first.datastore, wanted)  # type: ignore[arg-type]
     return list(requests)
 
 

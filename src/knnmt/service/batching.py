@@ -125,7 +125,8 @@ class Batcher:
         watches: one for each text; each is told the progress while its text is decoded
         client: whoever sent the texts; clients take turns
         """
-        settings = settings.resolved()  # texts with equal settings are decoded, and remembered, together
+        # Complete settings: texts with equal ones are decoded, and remembered, together.
+        settings = settings.over(self._translator.settings).resolved()
         owner: Owner = client, object()
         watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
         arrivals = [

@@ -12,6 +12,8 @@ from typing import Any
 
 from knnmt.config import check
 from knnmt.errors import SettingError
+from knnmt.settings import described
+from knnmt.translator.settings import TranslationSettings
 
 BASE = "base"  # the domain of the model alone
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -106,6 +108,7 @@ class ServiceConfig:
     keys: the file of API keys; without it, everybody may do everything
     open_to_all: accept requests from other machines although there are no keys
     hosts: names by which clients address the service, besides `host`; behind a proxy, the name of the proxy
+    settings: of requests that say nothing else
     """
 
     stores: Mapping[str, Path] = field(default_factory=dict)
@@ -124,6 +127,7 @@ class ServiceConfig:
     open_to_all: bool = False
     hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    settings: TranslationSettings = field(default_factory=TranslationSettings)
 
     def __post_init__(self) -> None:
         for name in self.stores:
@@ -164,7 +168,8 @@ class ServiceConfig:
 def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
     """Read the settings from a TOML file. Those in `given` override them. Its paths are relative to its own directory.
 
-    `[stores]` has a path for each domain, `[limits]` has the limits; all other settings come before these tables.
+    `[stores]` has a path for each domain, `[limits]` the limits, `[settings]` the defaults of requests; everything else
+    comes before these tables.
     """
     try:
         with path.open("rb") as file:
@@ -174,8 +179,8 @@ def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: not valid TOML: {error}") from error
     kinds = {each.name: str(each.type) for each in fields(ServiceConfig)}
-    limits, stores = told.pop("limits", {}), told.pop("stores", {})
-    for name, table in (("limits", limits), ("stores", stores)):
+    limits, stores, settings = (told.pop(name, {}) for name in ("limits", "stores", "settings"))
+    for name, table in (("limits", limits), ("stores", stores), ("settings", settings)):
         check(isinstance(table, dict), f"{path}: expected a table [{name}], found {table!r}")
     if unknown := sorted([*(told.keys() - kinds.keys()), *(limits.keys() - {each.name for each in fields(Limits)})]):
         raise SettingError(f"{path}: there is no setting {unknown[0]!r}; the settings are {', '.join(kinds)}")
@@ -186,8 +191,22 @@ def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
     paths: dict[str, Any] = {name: path.parent / told[name] for name in ("data", "keys") if name in told}
     lists = {"hosts": tuple(told["hosts"])} if "hosts" in told else {}
     own: dict[str, Any] = {**told, **paths, **lists, "limits": Limits(**limits)}
+    own["settings"] = given.get("settings", TranslationSettings()).over(_settings(path, settings))
     own["stores"] = {name: path.parent / value for name, value in stores.items()} | dict(given.get("stores", {}))
-    return ServiceConfig(**{**own, **{name: value for name, value in given.items() if name != "stores"}})
+    others = {name: value for name, value in given.items() if name not in ("stores", "settings")}
+    return ServiceConfig(**{**own, **others})
+
+
+def _settings(path: Path, table: Mapping[str, Any]) -> TranslationSettings:
+    known = [
+        name for name, each in described(TranslationSettings).items() if "service" in each.uses and each.interfaces
+    ]
+    if unknown := [name for name in table if name not in known]:
+        raise SettingError(f"{path}: [settings] has no {unknown[0]!r}; it can have {', '.join(known)}")
+    try:
+        return TranslationSettings(**table)
+    except SettingError as error:
+        raise SettingError(f"{path}: [settings]: {error}") from error
 
 
 def _require_kind(path: Path, name: str, value: object, kind: str) -> None:

@@ -39,6 +39,7 @@ from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.scratch import Scratch
+from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import AskedLanguages, Request
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
@@ -142,6 +143,7 @@ class Documents:
 
         If too many are kept, the client that has most of them loses its oldest one.
         """
+        require_affordable(work.settings, self._limits)
         with self._lock:
             self._forget_some()
             surplus = self._surplus(work.client)

@@ -1,19 +1,14 @@
-"""The schemas of requests for the OpenAPI, with examples.
-
-The settings are made from their only descriptions (`translator/settings.py`). Requests cannot give a custom combiner or
-a custom gate, because these are named by code, and no request may name code.
-"""
+"""The schemas of requests for the OpenAPI, with examples."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, create_model, model_validator
 
-from knnmt.protection.placeholder_syntax import MAX_PATTERNS
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.settings import Description, Settings, Use, described
+from knnmt.service.setting_shapes import body_fields, given_settings
+from knnmt.settings import described
 from knnmt.translator.settings import TranslationSettings
 
 _SENTENCE = "Die Datei wurde gelöscht."
@@ -37,54 +32,18 @@ class Body(BaseModel):
         return content
 
 
-_OTHERWISE: dict[str, Any] = {
-    "cache": float | str | None,
-    "gate": float | None,
-    "fast": bool | int | None,
-    "profile": str | None,
-    "placeholders": list[str],
-}
-
-
-def _fields(settings: type[Settings], use: Use, without: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a body for every setting of a kind that a request can give for a use."""
-    return {
-        name: _field(name, each)
-        for name, each in described(settings).items()
-        if "http" in each.interfaces and use in each.uses and name not in without
-    }
-
-
-def _field(name: str, each: Description) -> tuple[Any, Any]:
-    kind = _OTHERWISE.get(name, Literal[each.choices] if each.choices else each.kind)
-    kind = kind if name in _OTHERWISE or each.default is not None else kind | None
-    bounds: dict[str, Any] = {"ge": each.least, "le": each.most, "gt": each.above, "lt": each.below}
-    given: dict[str, Any]
-    given = {} if name in ("cache", "fast") else {bound: value for bound, value in bounds.items() if value is not None}
-    if each.many:
-        given["max_length"] = MAX_PATTERNS
-    elif kind == (str | None):
-        given["max_length"] = 100
-    words = f" By default {each.otherwise}." if each.otherwise else ""
-    default = list(each.default) if each.many else each.default
-    return kind, Field(default=default, description=f"{each.help}{words}", **given)
-
-
 class _RetrievalBase(Body):
     """Settings of retrieval.
 
     Those that are not given are taken from the domain's store; `null` for cache and gate means none.
     """
 
-    def settings(self) -> RetrievalSettings:
-        """The settings as the translator takes them."""
-        return RetrievalSettings(**{name: getattr(self, name) for name in self.model_fields_set})
-
 
 if TYPE_CHECKING:
     RetrievalBody = _RetrievalBase
 else:
-    RetrievalBody = create_model("RetrievalSettings", __base__=_RetrievalBase, **_fields(RetrievalSettings, "explain"))
+    of_retrieval = body_fields(RetrievalSettings, "explain")
+    RetrievalBody = create_model("RetrievalSettings", __base__=_RetrievalBase, **of_retrieval)
 
 
 class TermBody(Body):
@@ -136,16 +95,17 @@ class _DecodedBase(TextsBody):
     retrieval: RetrievalBody = Field(default_factory=RetrievalBody, description="How the memory is searched.")
 
     def settings(self) -> TranslationSettings:
-        """The given settings other than those of retrieval, which each text has itself."""
-        given = self.model_fields_set & described(TranslationSettings).keys()
-        return TranslationSettings(**{name: getattr(self, name) for name in given})
+        """The given settings."""
+        return given_settings(self).over(given_settings(self.retrieval))
 
 
 if TYPE_CHECKING:
     DecodedBody = _DecodedBase
 else:
     DecodedBody = create_model(
-        "DecodedBody", __base__=_DecodedBase, **_fields(TranslationSettings, "explain", described(RetrievalSettings))
+        "DecodedBody",
+        __base__=_DecodedBase,
+        **body_fields(TranslationSettings, "explain", described(RetrievalSettings)),
     )
 
 
@@ -172,7 +132,7 @@ else:
     TranslateBody = create_model(
         "TranslateBody",
         __base__=_TranslateBase,
-        **_fields(TranslationSettings, "texts", {*described(RetrievalSettings), *DecodedBody.model_fields}),
+        **body_fields(TranslationSettings, "texts", {*described(RetrievalSettings), *DecodedBody.model_fields}),
     )
 
 

@@ -75,12 +75,13 @@ class Service:
             target_lang=config.target_language,
             datastore=first if config.model is None else None,
             open_stores=OpenStores(_MOST_STORES, None if config.store_memory is None else config.store_memory << 20),
+            settings=config.settings,
         )
         for domain in self.domains:
             if domain.store is not None:
                 memories = self.translator.for_store(domain.store).memories
                 memories.refresh([domain.store])  # closes others if they take too much memory
-                memories.retrieval(domain.store)  # raises errors in the file at once
+                memories.retrieval(domain.store, self.translator.settings.retrieval)  # raises errors at once
         limits = config.limits
         on_cpu = self.translator.engine.device.type == "cpu"
         batch, workers = (_ON_A_CPU, min(_WORKERS, torch.get_num_threads())) if on_cpu else (_ON_A_GPU, 1)

@@ -1,7 +1,8 @@
 """The settings of a translation, each described once: everything that a call can say besides its texts and its memory.
 
-The keywords of `Translator`, the options of the commands that translate, the schemas of HTTP requests and the texts of
-`--system` are made from the fields of `TranslationSettings`. The defaults are the same everywhere.
+The keywords of `Translator`, the options of commands, the schemas of HTTP requests, the table `[settings]` of a
+service's file, the controls of its page and the texts of `--system` are made from the fields of `TranslationSettings`.
+The defaults are the same everywhere.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class TranslationSettings(RetrievalSettings):
             bool,
             default=True,
             group="text",
-            uses=("texts", "explain", "evaluate"),
+            uses=("texts", "explain", "evaluate", "bench", "service"),
         ),
     ] = None
     tags: Annotated[
@@ -181,7 +182,7 @@ class TranslationSettings(RetrievalSettings):
             default="use",
             choices=("use", "prefer", "ignore"),
             group="memory",
-            uses=("texts", "documents", "evaluate"),
+            uses=("texts", "documents", "evaluate", "bench", "service"),
         ),
     ] = None
     match_threshold: Annotated[
@@ -194,7 +195,7 @@ class TranslationSettings(RetrievalSettings):
             least=1,
             most=100,
             group="memory",
-            uses=("texts", "documents", "evaluate"),
+            uses=("texts", "documents", "evaluate", "bench", "service"),
         ),
     ] = None
     evidence: Annotated[

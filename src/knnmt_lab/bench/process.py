@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, cast
 
-from knnmt import System
+from knnmt import System, TranslationSettings
 from knnmt.errors import SystemStoppedError
 
 _MAX_SHOWN = 2_000  # characters of a process's last output
@@ -105,14 +105,16 @@ class SystemProcess:
         return SystemStoppedError(f"system {self.name!r} stopped, its process {how}: {said or 'it printed nothing'}")
 
 
-def start(system: System, *, threads: int, beam: int, **options: Any) -> SystemProcess:
-    """The process of a system of this package; `options` are those of `Translator`."""
+def start(system: System, settings: TranslationSettings, *, threads: int, **options: Any) -> SystemProcess:
+    """The process of a system of this package; `options` are those of `Translator`.
+
+    settings: those of the system take precedence
+    """
     description = {
         "datastore": None if system.datastore is None else str(system.datastore),
         "exact": system.exact,
-        "settings": system.settings.given(),
+        "settings": {**settings.given(), **system.settings.given()},
         "threads": threads,
-        "beam": beam,
         **options,
     }
     # -P: do not import modules from the current directory

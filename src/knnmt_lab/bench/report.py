@@ -25,6 +25,7 @@ def as_markdown(report: BenchReport) -> str:
 def as_json(report: BenchReport) -> str:
     """All measurements of every round, with medians and ratios."""
     content = asdict(report)
+    content["config"]["settings"] = report.config.settings.given()
     for told, each in zip(content["measurements"], report.measurements, strict=True):
         told |= {"median": each.median, "ratio": report.ratio(each)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -47,7 +48,7 @@ def _conditions(report: BenchReport) -> str:
     config = report.config
     parts = [
         _machines(report),
-        f"beam {config.beam}",
+        f"beam {config.settings.resolved().beam}",
         _text(report.text),
         _counted(config.rounds, "round"),
     ]

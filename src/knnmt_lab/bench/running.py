@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from knnmt import System, __version__
+from knnmt import System, TranslationSettings, __version__
 from knnmt_lab.bench.process import Answer, Answering, start
 from knnmt_lab.bench.text import BenchText, describe_text
 from knnmt_lab.checks import check
@@ -80,11 +80,14 @@ def usable_threads() -> int:
 
 @dataclass(frozen=True, slots=True)
 class BenchConfig:
-    """How speed is measured; model, device, dtype and languages are as in `Translator`."""
+    """How speed is measured; model, device, dtype and languages are as in `Translator`.
+
+    settings: what all systems share, before the preset "raw"
+    """
 
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     rounds: int = 5
-    beam: int = 5
+    settings: TranslationSettings = field(default_factory=TranslationSettings)
     threads: int = field(default_factory=usable_threads)
     model: str | None = None
     device: str | None = None
@@ -194,7 +197,7 @@ def bench(
     options = {name: getattr(config, name) for name in names_of_options if getattr(config, name)}
     with ExitStack() as stack:
         running = {
-            system.name: stack.enter_context(start(system, threads=config.threads, beam=config.beam, **options))
+            system.name: stack.enter_context(start(system, config.settings, threads=config.threads, **options))
             for system in systems
         }
         about = {name: process.about() for name, process in running.items()}

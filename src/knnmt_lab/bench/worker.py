@@ -80,14 +80,14 @@ def _resident_mib() -> int | None:
 
 
 def load_translator(
-    datastore: str | None, settings: dict[str, Any], beam: int, **options: Any
+    datastore: str | None, settings: dict[str, Any], **options: Any
 ) -> tuple[Translate, Mapping[str, Any]]:
     """A system of this package; `options` and `settings` are those of `Translator`."""
     from knnmt import Statistics, Translator, machine
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowSearchWarning)  # the report says it
-        translator = Translator(datastore=datastore, **options, **{"settings": "raw", "beam": beam, **settings})
+        translator = Translator(datastore=datastore, **options, **{"settings": "raw", **settings})
 
     def translate(texts: list[str], batch_size: int) -> tuple[list[str], int, Searches]:
         counted = Statistics()

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt import DEFAULT_MODEL, gather_systems, read_lines, write_output
+from knnmt import DEFAULT_MODEL, TranslationSettings, gather_systems, read_lines, takes_settings, write_output
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt_lab.bench.report import as_json, as_markdown, as_text
 from knnmt_lab.bench.running import BenchConfig, BenchReport, Turn, load_average, usable_threads
@@ -19,6 +19,7 @@ from knnmt_lab.bench.running import bench as measure
 from knnmt_lab.commands.options import SourceLanguage, TargetLanguage, ends_with
 
 
+@takes_settings("bench", groups=("text", "decoding", "memory"), usual="raw")
 def bench(
     source: Annotated[
         Path,
@@ -73,7 +74,6 @@ def bench(
     batch_sizes: Annotated[
         str, typer.Option(help="Numbers of sentences decoded together, separated by commas.")
     ] = "1,8,16",
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="CPU threads of each system.  [default: all available cores]", show_default=False),
@@ -85,6 +85,8 @@ def bench(
         str | None,
         typer.Option(help="As in `knnmt translate`.  [default: float32 on a CPU, float16 on cuda]", show_default=False),
     ] = None,
+    *,
+    settings: TranslationSettings,
 ) -> None:
     """Measure how fast systems translate. They are the model alone and stores with settings.
 
@@ -106,7 +108,7 @@ def bench(
     config = BenchConfig(
         _numbers(batch_sizes),
         rounds,
-        beam,
+        settings,
         threads or usable_threads(),
         model,
         device=device,

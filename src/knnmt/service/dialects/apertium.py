@@ -17,6 +17,7 @@ from knnmt.service.dialects.speaking import (
     BAD_REQUEST,
     FORM,
     Parameters,
+    SettingsParameters,
     caller_with,
     read,
     route_telling,
@@ -39,7 +40,7 @@ class KeyAsked(Parameters):
     key: str | None = Field(default=None, max_length=200)
 
 
-class TranslateAsked(KeyAsked):
+class TranslateAsked(KeyAsked, SettingsParameters):
     """A text. Other parameters are accepted and have no effect."""
 
     q: str = Field(examples=["Die Datei wurde gelöscht."])
@@ -109,6 +110,7 @@ async def _translate(request: Request, service: Service) -> Response:
     is_page = asked.format == "html"
     work = TextWork(
         direction=required_direction(service, domain, *languages),
+        settings=asked.settings(),
         markup=is_page,
         ignored=NEVER_TRANSLATED if is_page else (),
         one_line=is_page,

@@ -23,6 +23,7 @@ from knnmt.service.dialects.speaking import (
     JSON,
     Names,
     Parameters,
+    SettingsParameters,
     Texts,
     read,
     route_telling,
@@ -52,7 +53,7 @@ TheDeepLCaller = Annotated[Caller, Depends(_caller)]
 router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
 
 
-class LanguagesOfTexts(Parameters):
+class LanguagesOfTexts(SettingsParameters):
     """What requests for texts and for documents have in common."""
 
     source_lang: str | None = Field(default=None, max_length=35)
@@ -68,9 +69,17 @@ class LanguagesOfTexts(Parameters):
     )
     style_id: str | None = Field(default=None, max_length=80, description="Not supported: fails with an error.")
 
+    def settings(self) -> TranslationSettings:
+        """The given settings."""
+        threshold = self.translation_memory_threshold
+        by_deepls_name = TranslationSettings(match_threshold=None if threshold is None else max(1, threshold))
+        return by_deepls_name.over(super().settings())
+
 
 class TranslateAsked(LanguagesOfTexts):
     """Texts to translate. Other parameters are accepted and have no effect."""
+
+    others = frozenset({"split_sentences"})
 
     text: Texts = Field(min_length=1, examples=[["Die Datei wurde gelöscht."]])
     split_sentences: Literal["0", "1", "nonewlines"] | int | bool | None = None
@@ -111,7 +120,7 @@ async def translate(request: Request, service: TheService, caller: TheDeepLCalle
     way = required_way(service, domain, asked)
     work = TextWork(
         direction=way,
-        settings=TranslationSettings(split_sentences=split != "0", match_threshold=match_threshold(asked)),
+        settings=TranslationSettings(split_sentences=False if split == "0" else None).over(asked.settings()),
         glossary=await glossary_of(service, caller, asked, way),
         markup=asked.tag_handling is not None,
         ignored=(*asked.ignore_tags, *(NEVER_TRANSLATED if asked.tag_handling == "html" else ())),
@@ -251,11 +260,6 @@ def required_way(service: Service, domain: Domain, asked: LanguagesOfTexts) -> D
     if asked.style_id is not None:
         raise Problem(404, "unknown_style", _NO_STYLES)
     return way
-
-
-def match_threshold(asked: LanguagesOfTexts) -> int:
-    """The lowest score of matches that are repaired."""
-    return 100 if asked.translation_memory_threshold is None else max(1, asked.translation_memory_threshold)
 
 
 async def glossary_of(service: Service, caller: Caller, asked: LanguagesOfTexts, way: Direction) -> Glossary | None:

@@ -16,7 +16,6 @@ from knnmt.service.dialects.deepl import (
     TheDeepLCaller,
     domain_of,
     glossary_of,
-    match_threshold,
     required_way,
 )
 from knnmt.service.dialects.speaking import (
@@ -33,7 +32,6 @@ from knnmt.service.dialects.speaking import (
 )
 from knnmt.service.documents import DocumentWork
 from knnmt.service.problems import Problem
-from knnmt.translator.settings import TranslationSettings
 
 router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
 
@@ -87,7 +85,7 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
         languages=(way.source, way.target),
         told=way.told,
         glossary=await glossary_of(service, caller, asked, way),
-        settings=TranslationSettings(match_threshold=match_threshold(asked)),
+        settings=asked.settings(),
     )
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
     return JSONResponse({"document_id": sent.id, "document_key": sent.key})

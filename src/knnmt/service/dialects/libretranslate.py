@@ -26,6 +26,7 @@ from knnmt.service.dialects.speaking import (
     MULTIPART,
     InPath,
     Parameters,
+    SettingsParameters,
     caller_with,
     file_of,
     read,
@@ -45,7 +46,6 @@ _TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500}, error="message")
 router = APIRouter(tags=["LibreTranslate"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
 _PROBE = ("test", "en", "de")  # Weblate sends this before it saves its settings, whatever its languages
 _SURE = 100.0
-_BEAM = 5
 
 
 class KeyAsked(Parameters):
@@ -72,7 +72,7 @@ class _InUnion(FailFast):
     __hash__ = object.__hash__
 
 
-class TranslateAsked(LanguagesAsked):
+class TranslateAsked(LanguagesAsked, SettingsParameters):
     """A text or several."""
 
     q: str | Annotated[list[str], _InUnion()] = Field(examples=["Die Datei wurde gelöscht."])
@@ -98,7 +98,7 @@ class SuggestAsked(LanguagesAsked):
     s: str = Field(min_length=1)
 
 
-class FileAsked(Parameters):
+class FileAsked(SettingsParameters):
     """A document and its languages."""
 
     source: str = Field(max_length=35, examples=["de", "auto"])
@@ -181,10 +181,9 @@ async def _translate(request: Request, service: Service) -> Response:
         raise Problem(422, "invalid_request", f"Invalid request: alternatives parameter must be <= {most}")
     way = required_direction(service, domain, asked.stated, asked.target)
     is_page = asked.format == "html"
-    n_best = asked.alternatives + 1
     work = TextWork(
         direction=way,
-        settings=TranslationSettings(beam=max(_BEAM, n_best), n_best=n_best),
+        settings=_settings(service, asked),
         markup=is_page,
         ignored=NEVER_TRANSLATED if is_page else (),
         one_line=is_page,
@@ -202,6 +201,16 @@ async def _translate(request: Request, service: Service) -> Response:
             else [[] for _ in made]
         )
     return JSONResponse(told)
+
+
+def _settings(service: Service, asked: TranslateAsked) -> TranslationSettings:
+    """The settings of a request, with a beam that is wide enough for the alternatives."""
+    settings = asked.settings()
+    if not asked.alternatives:
+        return settings
+    count = asked.alternatives + 1
+    usual: Any = settings.over(service.translator.settings).resolved()
+    return TranslationSettings(n_best=count, beam=max(count, usual.beam)).over(settings)
 
 
 def _detected(text: str, taken: str | None) -> dict[str, Any]:
@@ -293,7 +302,13 @@ async def translate_file(request: Request, service: TheService) -> Response:
     file = file_of(asked.file, "file")
     way = required_direction(service, domain, _stated(asked.source), asked.target)
     name = file.filename or "document"
-    work = DocumentWork(domain=domain, client=caller.client, languages=(way.source, way.target), told=way.told)
+    work = DocumentWork(
+        domain=domain,
+        client=caller.client,
+        languages=(way.source, way.target),
+        told=way.told,
+        settings=asked.settings(),
+    )
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
     await asyncio.wrap_future(sent.ended)
     if sent.state == "error":

@@ -22,6 +22,7 @@ from knnmt.service.dialects.speaking import (
     FORM,
     JSON,
     Parameters,
+    SettingsParameters,
     Texts,
     caller_with,
     read,
@@ -60,14 +61,14 @@ class PairAsked(TokenAsked):
     modelTag: str = Field(default="", max_length=64, description="The domain.")  # noqa: N815
 
 
-class TranslateAsked(PairAsked):
+class TranslateAsked(PairAsked, SettingsParameters):
     """A text."""
 
     input: str = Field(default="", examples=["Die Datei wurde gelöscht."])
     inputIsSingleSentence: bool = True  # noqa: N815
 
 
-class BatchAsked(PairAsked):
+class BatchAsked(PairAsked, SettingsParameters):
     """Texts."""
 
     input: Texts = Field(min_length=1)
@@ -106,7 +107,7 @@ async def _one(request: Request, service: Service) -> tuple[str, str, Direction,
     asked = await read(request, TranslateAsked)
     caller, domain, way = _asked(request, service, asked)
     settings = _OF_ONE_SENTENCE if asked.inputIsSingleSentence else TranslationSettings(split_sentences=True)
-    work = TextWork(direction=way, settings=settings)
+    work = TextWork(direction=way, settings=settings.over(asked.settings()))
     [made] = await translated(request, service, caller, domain, [asked.input], work)
     return asked.input, made.text, way, caller
 
@@ -150,7 +151,9 @@ async def translate_batch(request: Request, service: TheService) -> Response:
     """Translate texts."""
     asked = await read(request, BatchAsked)
     caller, domain, way = _asked(request, service, asked)
-    made = await translated(request, service, caller, domain, asked.input, TextWork(direction=way))
+    made = await translated(
+        request, service, caller, domain, asked.input, TextWork(direction=way, settings=asked.settings())
+    )
     return JSONResponse([each.text for each in made])
 
 
@@ -158,7 +161,8 @@ async def order_batch(request: Request, service: TheService) -> Response:
     """Translate texts that Trados will ask for next. The body may be a list of them."""
     asked = await read(request, BatchAsked, listed="input")
     caller, domain, way = _asked(request, service, asked)
-    await order(service, caller, domain, asked.input, TextWork(direction=way, settings=_OF_ONE_SENTENCE))
+    work = TextWork(direction=way, settings=_OF_ONE_SENTENCE.over(asked.settings()))
+    await order(service, caller, domain, asked.input, work)
     return JSONResponse(None)
 
 

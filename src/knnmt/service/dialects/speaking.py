@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, ValidationError, create_model
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -27,6 +27,8 @@ from knnmt.service.answer_shapes import ProblemAnswer
 from knnmt.service.asking import CallerFirst, bearer, who_asks
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
+from knnmt.service.setting_shapes import form_fields, given_settings
+from knnmt.translator.settings import TranslationSettings
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MAX_FIELDS = 5_000
@@ -46,6 +48,23 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+class _SettingsBase(Parameters):
+    """Settings of knnmt, which the dialects themselves do not have.
+
+    others: parameters with the name of a setting that mean something else in the dialect
+    """
+
+    others: ClassVar[frozenset[str]] = frozenset()
+
+    def settings(self) -> TranslationSettings:
+        """The given settings."""
+        return given_settings(self, self.others)
+
+
+if TYPE_CHECKING:
+    SettingsParameters = _SettingsBase
+else:
+    SettingsParameters = create_model("SettingsParameters", __base__=_SettingsBase, **form_fields("service"))
 Asked = TypeVar("Asked", bound=Parameters)
 
 

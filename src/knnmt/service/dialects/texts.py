@@ -19,6 +19,7 @@ from knnmt.service.dialects.directions import Direction
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
+from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import Request as TextRequest
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
@@ -85,11 +86,12 @@ async def _requests(
     if not texts:
         raise Problem(422, "invalid_request", "expected at least one text")
     require_texts(texts, service.config.limits)
+    require_affordable(work.settings, service.config.limits)
     source, target = work.direction.told
 
     def made(text: str) -> TextRequest:
         marked = _marked(text, work)
-        return TextRequest(marked, domain.store, None, work.glossary, source_lang=source, target_lang=target)
+        return TextRequest(marked, domain.store, glossary=work.glossary, source_lang=source, target_lang=target)
 
     return await service.text_threads.each(caller.client, texts, made, len)
 

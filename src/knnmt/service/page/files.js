@@ -10,7 +10,7 @@ const languagesOf = ({ directions: [direction, ...others] = [] }) =>
   direction && !others.length ? { source_language: direction.source ?? "", target_language: direction.target ?? "" } : {};
 const pause = () => new Promise((go) => setTimeout(go, PAUSE));
 
-// page: its domain(), glossary(), speak(), welcome(), choose(), fail() and succeed()
+// page: its domain(), glossary(), settings(), speak(), welcome(), choose(), fail() and succeed()
 export function listenForFiles(page) {
   const form = byId("sending");
   const field = byId("file");
@@ -63,8 +63,8 @@ export function listenForFiles(page) {
     const name = byId("name").value.trim();
     if (purpose() === "document") {
       const domain = page.domain();
-      const asked = page.glossary();
-      files.forEach((file) => follow(file, () => sendDocument(file, domain, asked), documentDone));
+      const [glossary, settings] = [page.glossary(), page.settings()];
+      files.forEach((file) => follow(file, () => sendDocument(file, domain, glossary, settings), documentDone));
     } else {
       if (!/^[a-z0-9][a-z0-9_-]{0,63}$/.test(name)) throw new Refused(0, told("choose_name"));
       // One after the other: the first makes the domain that the others are added to.
@@ -117,9 +117,10 @@ export function listenForFiles(page) {
     else state.textContent = told("state_running", { done: count(job.done) });
   }
 
-  async function sendDocument(file, domain, { glossary, ...others }) {
+  async function sendDocument(file, domain, { glossary, ...others }, settings) {
     const asked = new URLSearchParams({ name: file.name.slice(-200), domain: domain.name, ...languagesOf(domain), ...others });
     for (const { source, target } of glossary) asked.append("term", `${source}=${target}`);
+    for (const [name, value] of settings) asked.append(name, value);
     const job = await ask("POST", `v1/documents?${asked}`, { body: file, kind: BYTES });
     return { path: `v1/documents/${job.id}`, job };
   }

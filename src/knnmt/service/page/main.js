@@ -5,6 +5,7 @@ import { listenForGlossaries } from "./glossary.js";
 import { Sentences } from "./sentences.js";
 import { listenForMemory } from "./memory.js";
 import { ask, keepKey, ownDomain, Refused } from "./service.js";
+import { listSettings, settingsInBody, settingsInQuery, showSettings } from "./settings.js";
 import { count, firstLanguage, told, useLanguage } from "./strings.js";
 
 const speak = (text) => (byId("status").textContent = text);
@@ -107,7 +108,7 @@ async function translate(event) {
   if (!text.trim() || !domain) return speak(told("nothing"));
   byId("results").hidden = false;
   try {
-    await sentences.translate(text, domain, glossaries.asked());
+    await sentences.translate(text, domain, { ...glossaries.asked(), ...settingsInBody() });
   } catch (error) {
     fail(error);
   }
@@ -126,6 +127,7 @@ async function start() {
   try {
     await listDomains();
     await glossaries.list();
+    await listSettings();
     const here = document.activeElement;
     const isTouched = matchMedia("(pointer: coarse)").matches; // where a field that has the focus brings up a keyboard
     if (byId("access").contains(here) || (here === document.body && !isTouched)) byId("text").focus();
@@ -144,6 +146,7 @@ byId("language").addEventListener("change", (event) => {
   useLanguage(event.target.value);
   speak("");
   showFacts();
+  showSettings();
   sentences.showAgain();
   memory.refresh();
 });
@@ -169,5 +172,5 @@ byId("stop").addEventListener("click", () => {
 byId("copy").addEventListener("click", copy);
 const glossaries = listenForGlossaries({ domain: chosenDomain, speak, fail, succeed });
 const memory = listenForMemory({ domain: chosenDomain, speak, fail, succeed, changed });
-listenForFiles({ domain: chosenDomain, glossary: glossaries.asked, speak, welcome, choose, fail, succeed });
+listenForFiles({ domain: chosenDomain, glossary: glossaries.asked, settings: settingsInQuery, speak, welcome, choose, fail, succeed });
 start();

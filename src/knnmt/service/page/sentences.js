@@ -20,19 +20,19 @@ export class Sentences {
   }
 
   // Translate a text in a domain; what was under way is given up. Rows of the same sentences stay, to show what changed.
-  // glossary: what requests say of it; isLearnt: because of what was learnt
-  async translate(text, domain, glossary, isLearnt = false) {
+  // more: what requests say of the glossary and of settings; isLearnt: because of what was learnt
+  async translate(text, domain, more, isLearnt = false) {
     this.stop();
     const running = (this._running = new AbortController());
     this._busy(true);
     try {
       const { sentences, language } = await ask("POST", "v1/sentences", { body: { text }, signal: running.signal });
       if (running.signal.aborted) return;
-      this._asked = { text, domain, glossary };
+      this._asked = { text, domain, more };
       const directed = inDirection(domain, language);
       this._keep(sentences, directed);
       const rows = this._rows.filter((row) => row.sentence);
-      await this._decode(rows, directed, glossary, isLearnt, running.signal);
+      await this._decode(rows, directed, more, isLearnt, running.signal);
     } catch (error) {
       if (error.name !== "AbortError") this._fail(error);
     } finally {
@@ -72,7 +72,7 @@ export class Sentences {
     if (isNew) this._list.replaceChildren(...shown); // which would take the focus from what is in it
   }
 
-  async _decode(rows, domain, glossary, isLearnt, signal) {
+  async _decode(rows, domain, more, isLearnt, signal) {
     if (!rows.length) return this._speak(told("nothing"));
     let done = 0;
     const progress = () => {
@@ -81,7 +81,7 @@ export class Sentences {
       else this._speak(rows.length === 1 ? told("translated_one") : told("translated", { count: count(rows.length) }));
     };
     const languages = { source_language: domain.source_language, target_language: domain.target_language };
-    const asked = { ...(domain.directions ? languages : {}), ...glossary, evidence: domain.memory, match: domain.memory };
+    const asked = { ...(domain.directions ? languages : {}), ...more, evidence: domain.memory, match: domain.memory };
     const work = [
       this._stream(rows, { ...asked, domain: domain.name }, signal, (row, made) => {
         if (made.so_far !== undefined) return row.grow(made.so_far);
@@ -90,7 +90,7 @@ export class Sentences {
       }),
     ];
     const alone = (row, made) => (made.so_far === undefined ? row.showAlone(made) : row.growAlone(made.so_far));
-    if (domain.memory) work.push(this._stream(rows, { ...languages, ...glossary, domain: "base" }, signal, alone));
+    if (domain.memory) work.push(this._stream(rows, { ...languages, ...more, domain: "base" }, signal, alone));
     await Promise.all(work);
   }
 
@@ -109,18 +109,18 @@ export class Sentences {
   }
 
   async learn(row, target) {
-    const { text, domain, glossary } = this._asked;
+    const { text, domain, more } = this._asked;
     this._speak(told("learning"));
     const body = { segments: [{ source: row.sentence, target }] };
     const stored = await ask("PUT", `v1/domains/${encodeURIComponent(domain.name)}/segments`, { body });
     this._speak(told("learnt", { domain: domain.name, count: count(stored.segments) }));
     domain.learnt(stored);
-    await this.translate(text, domain, glossary, true);
+    await this.translate(text, domain, more, true);
   }
 
   // After the memory of a domain has changed.
   async again({ name }) {
-    if (this._asked?.domain.name === name) await this.translate(this._asked.text, this._asked.domain, this._asked.glossary, true);
+    if (this._asked?.domain.name === name) await this.translate(this._asked.text, this._asked.domain, this._asked.more, true);
   }
 }
 

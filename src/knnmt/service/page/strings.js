@@ -10,6 +10,9 @@ export function told(name, values = {}) {
   return STRINGS[language][name].replace(/\{(\w+)\}/g, (_, value) => String(values[value]));
 }
 
+// What may not be translated yet, such as the name of a new setting.
+export const toldOr = (name, otherwise) => (name in STRINGS[language] ? told(name) : otherwise);
+
 export function firstLanguage() {
   const kept = localStorage.getItem(KEPT);
   return [kept, ...navigator.languages.map((each) => each.slice(0, 2))].find((each) => each in STRINGS) ?? "en";

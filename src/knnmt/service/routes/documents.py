@@ -7,16 +7,16 @@ from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from knnmt.protection.placeholder_syntax import MAX_PATTERNS, checked_patterns
 from knnmt.service.access import Caller
 from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.asking import TheCaller, TheService, domain_asked, glossary_of, sent_file
 from knnmt.service.documents import DocumentWork, SentDocument
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
+from knnmt.service.setting_shapes import settings_in_query
 from knnmt.translator.settings import TranslationSettings
 
 router = APIRouter(tags=["documents"])
@@ -44,6 +44,7 @@ async def send(
     request: Request,
     service: TheService,
     caller: TheCaller,
+    settings: Annotated[TranslationSettings, Depends(settings_in_query("documents"))],
     name: Annotated[
         str,
         Query(description="The ending tells the format if the content does not.", max_length=200),
@@ -57,13 +58,6 @@ async def send(
     ] = None,
     glossary_id: Annotated[
         str | None, Query(description="A glossary that was sent before; `term` takes precedence.", max_length=80)
-    ] = None,
-    placeholder: Annotated[
-        list[str] | None,
-        Query(
-            description="A pattern of your own placeholders, as in `POST /v1/translate`; may be repeated.",
-            max_length=MAX_PATTERNS,
-        ),
     ] = None,
     review: Annotated[
         bool, Query(description="Write into the document where its translations came from, if its format can say it.")
@@ -86,7 +80,7 @@ async def send(
         client=caller.client,
         languages=languages,
         told=told,
-        settings=TranslationSettings(placeholders=checked_patterns(placeholder or ())),
+        settings=settings,
         glossary=await glossary_of(service, caller, _terms(term or []), glossary_id, languages),
         with_remarks=review,
         ignore_stated=ignore_stated_languages,

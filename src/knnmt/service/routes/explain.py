@@ -37,16 +37,16 @@ async def explain(asked: ExplainBody, request: Request, service: TheService, cal
     languages = asked.source_language, asked.target_language
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
     domain.required_store()
-    require_little_evidence(asked, 1, service.config.limits)
-    requests = await directed(service, await text_requests(asked, domain, service, caller))
+    settings = TranslationSettings(exact_matches="ignore").over(asked.settings())
+    require_little_evidence(asked.texts, settings, service.config.limits)
+    requests = await directed(service, await text_requests(asked, domain, service, caller), settings)
     alone = [
-        TextRequest(each.text, None, None, each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)
+        TextRequest(each.text, None, glossary=each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)
         for each in requests
     ]
 
     async def both() -> tuple[list[Translation], list[Translation]]:
         client, seconds = caller.client, asked.timeout_seconds
-        settings = TranslationSettings(exact_matches="ignore").over(asked.settings())
         evident = TranslationSettings(evidence=True, match=True).over(settings)
         with_memory = service.translate(requests, evident, client, seconds)
         without = service.translate(alone, settings, client, seconds)

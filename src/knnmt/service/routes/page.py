@@ -1,4 +1,7 @@
-"""`GET /`: the page for people. It consists of our own static files; no path of a request names a file."""
+"""`GET /`: the page for people. It consists of our own static files; no path of a request names a file.
+
+Its controls for settings are made from their only descriptions.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from importlib.resources.abc import Traversable
 from pathlib import PurePath
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
+from knnmt.service.asking import TheService
 from knnmt.service.problems import Problem
+from knnmt.service.setting_shapes import parameter
+from knnmt.settings import Description, described
+from knnmt.translator.settings import TranslationSettings
 
 router = APIRouter(include_in_schema=False)
 _KINDS = {
@@ -49,6 +56,38 @@ _FILES = _served()
 async def page(request: Request) -> Response:
     """The page."""
     return _answer(request, "index.html")
+
+
+@router.get("/page/settings.json")
+async def settings(service: TheService) -> Response:
+    """The settings for which the page has controls, with the defaults of the service."""
+    usual = service.translator.settings.resolved()
+    return JSONResponse([_control(name, each, getattr(usual, name)) for name, each in _controls().items()])
+
+
+def _controls() -> dict[str, Description]:
+    known = described(TranslationSettings).items()
+    return {
+        name: each
+        for name, each in known
+        if {"texts", "service"} <= {*each.uses} and "http" in each.interfaces and each.group != "retrieval"
+    }
+
+
+def _control(name: str, each: Description, usual: object) -> dict[str, object]:
+    words = ("no", "yes")[usual] if isinstance(usual, bool) else ", ".join(usual) if isinstance(usual, tuple) else usual
+    return {
+        "name": name,
+        "parameter": parameter(name, each),
+        "documents": "documents" in each.uses,
+        "help": each.help,
+        "kind": each.kind.__name__,
+        "choices": each.choices,
+        "many": each.many,
+        "least": each.least,
+        "most": each.most,
+        "usual": each.otherwise if words is None else words,
+    }
 
 
 @router.get("/page/{name}")

@@ -53,8 +53,8 @@ async def translate(asked: TranslateBody, request: Request, service: TheService,
     domain = domain_asked(request, service, caller, asked.domain, languages=languages)
     settings = asked.settings()
     if settings.evidence:
-        require_little_evidence(asked, settings.n_best or 1, service.config.limits)
-    requests = await directed(service, await text_requests(asked, domain, service, caller))
+        require_little_evidence(asked.texts, settings, service.config.limits)
+    requests = await directed(service, await text_requests(asked, domain, service, caller), settings)
     if asked.stream:
         service.batcher.require_open()  # while the answer can still have another status
         return StreamingResponse(_lines(service, caller, requests, asked), media_type=_NDJSON)
