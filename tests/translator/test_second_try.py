@@ -5,6 +5,7 @@ Memories are made up so that they force an invention, and searches are scripted:
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,27 @@ def test_a_placeholder_of_an_unknown_kind_gets_a_second_try(guard: GuardedSearch
     assert (found.text, found.cautions) == (good, ())
     with pytest.warns(ContentWarning, match="lacks ~~ of the source"):
         assert translated(guard, engine, source, first, Script(engine, [first], [])).cautions
+
+
+class NoTable:
+    """A tokenizer that does not say what its tokens are."""
+
+    def __init__(self, engine: TransformerEngine) -> None:
+        self._tokenizer = engine.tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "piece", "the table of the vocabulary was made"
+        return getattr(self._tokenizer, name)
+
+
+def test_the_table_of_the_vocabulary_is_made_for_constrained_search_only(engine: TransformerEngine) -> None:
+    without = copy.copy(engine)
+    without.tokenizer = NoTable(engine)
+    guard, good = GuardedSearch(without), "The file was deleted yesterday, and nobody noticed."
+    assert translated(guard, engine, SOURCE, good, Script(engine)).text == good
+    assert guard.writes("{1}")
+    with pytest.raises(AssertionError, match="table"):
+        translated(guard, engine, SOURCE, ".", Script(engine))
 
 
 def test_content_that_looks_right_is_searched_once(guard: GuardedSearch, engine: TransformerEngine) -> None:

@@ -27,7 +27,6 @@ class WrittenVocabulary:
     """
 
     def __init__(self, tokenizer: Tokenizer, size: int) -> None:
-        self._tokenizer = tokenizer
         pieces = [tokenizer.piece(token) for token in range(size)]
         self.texts = [_text(piece, tokenizer, token) for token, piece in enumerate(pieces)]
         # If the vocabulary marks ends of words instead of beginnings, a token does not show whether it joins a word.
@@ -44,21 +43,22 @@ class WrittenVocabulary:
         wanted = set(characters)
         return np.array([not wanted.isdisjoint(text) for text in self.texts])
 
-    def sequences(self, text: str) -> list[tuple[int, ...]]:
-        """Ways to write a text as tokens inside a sentence: as a separate word, and directly after another character.
 
-        The list is empty if the vocabulary cannot write the text.
-        """
-        found: dict[tuple[int, ...], None] = {}
-        encode, decode = self._tokenizer.encode_targets, self._tokenizer.decode
-        for before in ("", "(", "-", '"', "x"):
-            whole, alone = (ids[:-1] for ids in encode([before + text, before]))
-            rest = whole[len(alone) if before else 0 :]
-            if before and whole[: len(alone)] != alone:
-                continue
-            if rest and decode(whole).strip() == before + text and decode(rest).strip() == text:
-                found[tuple(rest)] = None
-        return list(found)
+def token_sequences(tokenizer: Tokenizer, text: str) -> list[tuple[int, ...]]:
+    """Ways to write a text as tokens inside a sentence: as a separate word, and directly after another character.
+
+    The list is empty if the vocabulary cannot write the text.
+    """
+    found: dict[tuple[int, ...], None] = {}
+    encode, decode = tokenizer.encode_targets, tokenizer.decode
+    for before in ("", "(", "-", '"', "x"):
+        whole, alone = (ids[:-1] for ids in encode([before + text, before]))
+        rest = whole[len(alone) if before else 0 :]
+        if before and whole[: len(alone)] != alone:
+            continue
+        if rest and decode(whole).strip() == before + text and decode(rest).strip() == text:
+            found[tuple(rest)] = None
+    return list(found)
 
 
 def _text(piece: str, tokenizer: Tokenizer, token: int) -> str:

@@ -205,7 +205,10 @@ def _may_be_small(word: str, source: str, language: str | None) -> bool:
 
 def _in_capitals(source: str, also: Collection[str], syntax: PlaceholderSyntax) -> bool:
     """Whether all letters of a text are capitals, except in placeholders."""
-    letters = [letter for part in _parts(source, also, syntax)[::2] for letter in part if letter.isalpha()]
+    outside = "".join(_parts(source, also, syntax)[::2])
+    if not outside.isupper():
+        return False
+    letters = [letter for letter in outside if letter.isalpha()]
     words = source.split()
     return (
         len(letters) >= _CAPITALS

@@ -29,7 +29,8 @@ class PlaceholderKind:
     """A kind of placeholder.
 
     where: the document formats and flags of gettext in which it counts, separated by spaces
-    trigger: matches something in every placeholder of this kind; text without it is not searched
+    triggers: expressions, separated by spaces, of which one matches something in every placeholder of this kind; text
+        without them is not searched
     specification: where its form is defined
     examples: some placeholders, separated by spaces
     """
@@ -37,7 +38,7 @@ class PlaceholderKind:
     name: str
     where: str
     pattern: str
-    trigger: str
+    triggers: str
     specification: str
     examples: str
 
@@ -56,7 +57,7 @@ KINDS = (
         "web address",
         ANYWHERE,
         r"(?:(?i:https?|ftps?|file|ssh|git|wss?))://[^\s<>\"'»“”]++|(?:www\.|mailto:)[^\s<>\"'»“”]++",
-        r"://|www\.|mailto:",
+        r":// www\. mailto:",
         "https://www.rfc-editor.org/rfc/rfc3986",
         "https://example.org/a-b?c=d#e http://localhost:8000/ www.example.org mailto:x@example.org ftp://example.org/x",
     ),
@@ -88,7 +89,7 @@ KINDS = (
         "template of ERB and Template Toolkit",
         ANYWHERE,
         r"<%(?:[^<>%\n]++|%(?!>))*+%>|\[%(?:[^\[\]%\n]++|%(?!\]))*+%\]",
-        r"<%|\[%",
+        r"<% \[%",
         "https://docs.ruby-lang.org/en/master/ERB.html",
         "<%=name%> [%count%]",
     ),
@@ -96,7 +97,7 @@ KINDS = (
         "variable in braces of JavaScript, Ruby, shells and build tools",
         f"{ANYWHERE} sh-format ruby-format",
         r"[$#%@]\{[^{}\n]*+\}|\$\([\w.]++\)",
-        r"\{|\$",
+        r"\{ \$",
         "https://guides.rubyonrails.org/i18n.html#passing-variables-to-translations",
         "${x} ${user.name} #{x} %{name} @{user} $(x)",
     ),
@@ -121,7 +122,7 @@ KINDS = (
         "line drawn with signs",
         ANYWHERE,
         r"-{4,}+|_{4,}+|={4,}+|\*{4,}+|#{4,}+|~{4,}+",
-        r"-{4}|_{4}|={4}|\*{4}|#{4}|~{4}",
+        r"---- ____ ==== \*\*\*\* #### ~~~~",
         "https://docutils.sourceforge.io/docs/ref/rst/restructuredtext.html#transitions",
         "---- ______ ========",
     ),
@@ -129,7 +130,7 @@ KINDS = (
         "quoting of ICU MessageFormat",
         ANYWHERE,
         r"'[{}]++'|''(?=\{)|(?<=\})''",
-        r"\{|\}",
+        r"\{ \}",
         "https://unicode-org.github.io/icu/userguide/format_parse/messages/#quotingescaping",
         "'{' '}'",
     ),
@@ -309,7 +310,7 @@ KINDS = (
         "link of MediaWiki",
         _KEYED,
         r"\[\[[^\[\]|\n]++\||\[\[[^\[\]|\n]++\]\]|\]\]",
-        r"\[\[|\]\]",
+        r"\[\[ \]\]",
         "https://www.mediawiki.org/wiki/Help:Links",
         "[[Help:Contents]]",
     ),
@@ -411,7 +412,7 @@ KINDS = (
         r"(?<![\w.:>])[A-Za-z_]\w*+(?:(?:\.|::|->)\w++)*+\(\)|(?<![\w&])[A-Z][A-Z0-9]*+(?:_[A-Z0-9]++)++(?!\w)"
         r"|(?<!\w)[A-Za-z][A-Za-z0-9]*+(?:_[A-Za-z0-9]++){2,}+(?!\w)"
         r"|(?<!\w)[a-z]{2,}+(?:(?!In(?:nen)?(?!\w))[A-Z][a-z0-9]++)++(?!\w)",
-        r"_|\(\)|[a-z][A-Z]",
+        r"_ \(\) [a-z][A-Z]",
         "https://docs.python.org/3/reference/lexical_analysis.html#identifiers",
         "MAX_SIZE os.getcwd() Qt::quit() last_user_name camelCase",
     ),

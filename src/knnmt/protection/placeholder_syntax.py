@@ -58,12 +58,18 @@ def checked_patterns(patterns: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(patterns))
 
 
-def expressions(syntax: PlaceholderSyntax) -> tuple[str, str]:
-    """A regular expression for all placeholders of a syntax, and one that matches in every text that has any."""
+def expressions(syntax: PlaceholderSyntax) -> tuple[str, list[str]]:
+    """An expression for all placeholders of a syntax, and some of which one matches in every text that has any."""
     kinds = syntax.kinds
     patterns = [*map(_literal, syntax.patterns), *(each.pattern for each in kinds)]
-    triggers = dict.fromkeys([*(re.escape(each[0]) for each in syntax.patterns), *(each.trigger for each in kinds)])
-    return "|".join(patterns), "|".join(triggers)
+    triggers = [
+        *(re.escape(each[0]) for each in syntax.patterns),
+        *(part for each in kinds for part in each.triggers.split()),
+    ]
+    # Alternatives that all begin with a character of their own are looked for four times as fast as others.
+    literal = [each for each in triggers if not each.startswith("[")]
+    others = [each for each in triggers if each.startswith("[")]
+    return "|".join(patterns), ["|".join(dict.fromkeys(literal)), *dict.fromkeys(others)]
 
 
 def _literal(pattern: str) -> str:

@@ -49,9 +49,9 @@ def find(text: str, also: Collection[str] = (), syntax: PlaceholderSyntax = PLAI
     also: other texts that must stay unchanged
     syntax: what counts as a placeholder
     """
-    pattern, trigger = _expression(syntax)
+    pattern, *triggers = _expression(syntax)
     if not also:
-        return list(_found(pattern, text, 0, len(text))) if trigger.search(text) else []
+        return list(_found(pattern, text, 0, len(text))) if any(each.search(text) for each in triggers) else []
     literal = re.compile("|".join(re.escape(each) for each in sorted(also, key=len, reverse=True)))
     found: list[Found] = []
     start = 0
@@ -80,11 +80,11 @@ def joined_exact(found: Iterable[Found]) -> list[Found]:
 
 
 @lru_cache(_COMPILED)
-def _expression(syntax: PlaceholderSyntax) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """An expression for placeholders, numbers and signs, and one that matches in every text that has any."""
+def _expression(syntax: PlaceholderSyntax) -> tuple[re.Pattern[str], ...]:
+    """An expression for placeholders, numbers and signs, and some of which one matches in every text that has any."""
     exact, triggers = expressions(syntax)
     number = rf"(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>{_AFTER})?)"
-    return re.compile(f"(?P<exact>{exact})|{number}"), re.compile(rf"\d|{triggers}")
+    return re.compile(f"(?P<exact>{exact})|{number}"), *(re.compile(each) for each in [r"\d", *triggers])
 
 
 def _found(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[Found]:

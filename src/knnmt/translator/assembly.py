@@ -121,7 +121,10 @@ def _joined_parts(
     certainty: Certainty | None,
 ) -> Translation:
     hypotheses = [part.hypothesis for part in parts]
-    decoded = [tokenizer.decode(each.tokens) for each in hypotheses]
+    decoded = [
+        tokenizer.decode(part.hypothesis.tokens) if part.marked is None or part.evidence else part.text
+        for part in parts
+    ]
     texts = [
         laid_out(segment, text, language) if part.marked is None else written(part.marked)
         for segment, text, part in zip(segments, decoded, parts, strict=True)

@@ -6,13 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol
 
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirement, Requirements, Words
 from knnmt.engine.base import Engine
-from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary
+from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary, token_sequences
 from knnmt.protection.placeholders import Found, Kind, joined_exact, writings
 from knnmt.translator.assembly import Part
 from knnmt.translator.code_placing import between
@@ -37,12 +38,15 @@ class Attempts:
 
     def __init__(self, engine: Engine[Any]) -> None:
         self._engine = engine
-        self._vocabulary = vocabulary = WrittenVocabulary(engine.tokenizer, engine.vocabulary_size)
-        self._words = Words(vocabulary.joins, vocabulary.spaced, vocabulary.closing, vocabulary.blank)
 
     def writes(self, text: str) -> bool:
         """Whether the vocabulary can write a text."""
-        return bool(text) and bool(self._vocabulary.sequences(text))
+        return bool(text) and bool(token_sequences(self._engine.tokenizer, text))
+
+    @cached_property
+    def _vocabulary(self) -> WrittenVocabulary:
+        """A table of all tokens; most runs need no constrained search."""
+        return WrittenVocabulary(self._engine.tokenizer, self._engine.vocabulary_size)
 
     # Stand-ins -------------------------------------------------------------------------------------------------------
 
@@ -114,7 +118,7 @@ class Attempts:
 
     def _requirements(self, job: Job) -> Requirements | None:
         """What a translation must have; None if the vocabulary cannot write it."""
-        text, guarded = job.segment.text, job.guarded
+        text, guarded, vocabulary = job.segment.text, job.guarded, self._vocabulary
         asked: Counter[tuple[str, ...]] = Counter()
         joined_before: set[tuple[str, ...]] = set()
         joined_after: set[tuple[str, ...]] = set()
@@ -128,15 +132,16 @@ class Attempts:
         forms = {} if job.glossary is None else {tuple(job.glossary.forms(use.term)): 1 for use in guarded.terms}
         required = []
         for ways, times in {**forms, **asked}.items():
-            sequences = tuple(sequence for way in ways for sequence in self._vocabulary.sequences(way))
+            sequences = tuple(sequence for way in ways for sequence in token_sequences(self._engine.tokenizer, way))
             if sequences:
                 required.append(Requirement(sequences, times, ways in joined_before, ways in joined_after))
             elif ways in asked:
                 return None
         rest = "".join(text[start:end] for start, end in between(text, guarded.found))
-        only = self._vocabulary.holding([letter for letter in _SPECIAL if letter not in rest])
+        only = vocabulary.holding([letter for letter in _SPECIAL if letter not in rest])
         penalty = _PENALTY_WITH_TERMS if guarded.terms else 1.0
-        return Requirements(required, only, self._words, self._engine.special_tokens.end, penalty)
+        words = Words(vocabulary.joins, vocabulary.spaced, vocabulary.closing, vocabulary.blank)
+        return Requirements(required, only, words, self._engine.special_tokens.end, penalty)
 
 
 def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:

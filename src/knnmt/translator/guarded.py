@@ -166,6 +166,8 @@ def _interleaved(space: str, codes: Sequence[Coded], moved: int) -> Marked:
 def with_shown_codes(text: Marked, guarded: Guarded) -> Marked:
     """A translation in which codes replace their shown texts: the n-th for the n-th."""
     codes = {each.offset: each.code for each in guarded.codes if each.length}
+    if not codes:
+        return joined_strings(text)
     shown = guarded.shown
     waiting: dict[str, deque[Code | None]] = {}
     for each in guarded.found:

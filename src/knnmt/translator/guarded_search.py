@@ -106,17 +106,17 @@ class GuardedSearch:
         judged = self._judged(job, parts)
         if not (judged and judged[0].is_right):
             return None
-        marked = [replace(each.part, marked=with_shown_codes((each.part.text,), job.guarded)) for each in judged]
-        return [self._told(job, part) for part in marked]
+        return [self._told(job, each.part) for each in judged]
 
     def _judged(self, job: Job, parts: Sequence[Part]) -> list[_Judged]:
         """Those that keep what they must, with their texts, best first."""
-        needs, shown, syntax = job.guarded.needs, job.guarded.shown, job.guarded.syntax
+        guarded = job.guarded
+        needs, shown = (guarded.needs, guarded.shown) if guarded else (None, frozenset[str]())
         language = self._engine.languages.target
         judged = []
         for part in parts:
             text = self._engine.tokenizer.decode(part.hypothesis.tokens)
-            if not (job.guarded and needs.unmet_in(text, shown, syntax)):
+            if needs is None or not needs.unmet_in(text, shown, guarded.syntax):
                 terms, faults = self._missing_terms(job, text), self._faults(job, text)
                 judged.append(_Judged(replace(part, text=laid_out(job.segment, text, language)), terms, faults))
         return sorted(judged, key=lambda each: each.rank)
@@ -157,16 +157,11 @@ class GuardedSearch:
     # Codes that were taken out ---------------------------------------------------------------------------------------
 
     def _put_codes_back(self, jobs: Sequence[Job], results: list[list[Part]], search: Search) -> None:
-        """Give every part its marked text, in place."""
+        """Give every part with codes its marked text, in place."""
         waiting: list[tuple[int, int]] = []
         for number, job in enumerate(jobs):
-            for rank, part in enumerate(results[number]):
-                if part.marked is not None:
-                    continue
-                if any(not each.length for each in job.guarded.codes):
-                    waiting.append((number, rank))
-                else:
-                    results[number][rank] = replace(part, marked=with_shown_codes((part.text,), job.guarded))
+            if any(not each.length for each in job.guarded.codes):
+                waiting += [(number, rank) for rank, part in enumerate(results[number]) if part.marked is None]
         if not waiting:
             return
         alignments = self._codes.alignments([(jobs[number], results[number][rank]) for number, rank in waiting])
@@ -229,7 +224,9 @@ class GuardedSearch:
 
     def _told(self, job: Job, part: Part) -> Part:
         """A part with the margins of its segment, and the warnings about its terms."""
-        marked = joined_strings([*job.guarded.before, *(part.marked or ()), *job.guarded.after])
+        guarded = job.guarded
+        marked = with_shown_codes((part.text,), guarded) if part.marked is None else part.marked
+        marked = joined_strings([*guarded.before, *marked, *guarded.after])
         cautions = [
             *part.cautions,
             *(
@@ -237,7 +234,7 @@ class GuardedSearch:
                 for each in self._missing_terms(job, part.text)
             ),
         ]
-        for use in job.guarded.terms:
+        for use in guarded.terms:
             if use.contradicted is not None:
                 both = f"the glossary has {use.term.target!r} and {use.contradicted!r} for {use.term.source!r}"
                 cautions.append(_caution(TermWarning, f"{both}, of which the first counts", job.segment))

@@ -23,8 +23,9 @@ from knnmt.protection.tags import is_formatting
 from knnmt.translator.guarded import Coded, Guarded, found_in, margins, shared_out
 from knnmt.translator.segments import TextSegment, pieces_of, understood
 
-_BLANK = re.compile(r"\s+")
-_BLANK_OR_ESCAPE = re.compile(r"(?:\s|\\[nrt])+")
+# White space other than one space. The second one also finds line ends and tabs that are written with a backslash.
+_BLANKS = re.compile(r" \s++|[^\S ]\s*+")
+_BLANKS_OR_ESCAPES = re.compile(r" (?:\s|\\[nrt])++|(?:[^\S ]|\\[nrt])(?:\s|\\[nrt])*+")
 _LEADING_DOTS = re.compile(r"(?:\.{3}|…)(?=[^\W\d])")
 _LABEL_WORDS = 6  # characters of a label in which _ before a word is an accelerator
 _LABEL_WORD_LETTERS = 4  # of such a word, including the mark: _id is a name
@@ -52,13 +53,13 @@ class Guarding:
             text, codes = _flattened(leaf, self.writes)
             pieces = pieces_of(text, by_sentence, held if whole else None)
             for place, (piece, mine) in enumerate(zip(pieces, shared_out(codes, pieces), strict=True)):
-                segment = _guarded(piece, mine, held, self, number)
-                segments.append(replace(segment, begins=place > 0 or number not in layout.inside))
+                begins = place > 0 or number not in layout.inside
+                segments.append(_guarded(piece, mine, held, self, number, begins))
         return segments
 
 
 def _guarded(
-    piece: str, codes: Sequence[Coded], held: HeldSources | None, guarding: Guarding, leaf: int
+    piece: str, codes: Sequence[Coded], held: HeldSources | None, guarding: Guarding, leaf: int, begins: bool
 ) -> TextSegment:
     segment = understood(piece, held)
     plain = piece.strip()
@@ -81,7 +82,7 @@ def _guarded(
         leaf=leaf,
         syntax=guarding.syntax,
     )
-    return replace(segment, before="", after="", guarded=guarded)
+    return replace(segment, before="", after="", guarded=guarded, begins=begins)
 
 
 def _flattened(leaf: Marked, writes: Callable[[str], bool]) -> tuple[str, list[Coded]]:
@@ -168,7 +169,7 @@ def _stripped(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, li
     if dots := _LEADING_DOTS.match(segment.text, start):
         start = dots.end()
     end = places[-1][0] if places and places[-1][1] == length and places[-1][0] >= start else length
-    if start == end:  # there are no words
+    if start == end or end - start == length:  # there are no words, or there is nothing else
         return segment, codes
     before, after = segment.before + segment.text[:start], segment.text[end:] + segment.after
     moved = [replace(each, offset=each.offset - start) for each in codes]
@@ -184,11 +185,8 @@ def _escapes(text: str) -> list[tuple[int, int]]:
         following = bisect_right(ends, start)
         return following < len(paths) and paths[following].start < end
 
-    return [span for span in _blanks(_BLANK_OR_ESCAPE, text) if not is_in_path(*span)]
-
-
-def _blanks(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
-    return [found.span() for found in pattern.finditer(text) if found[0] != " "]
+    spans = (found.span() for found in _BLANKS_OR_ESCAPES.finditer(text))
+    return [span for span in spans if not is_in_path(*span)]
 
 
 def _without_blanks(segment: TextSegment, codes: list[Coded], is_held: bool) -> tuple[TextSegment, list[Coded]]:
@@ -198,7 +196,9 @@ def _without_blanks(segment: TextSegment, codes: list[Coded], is_held: bool) -> 
 
     is_held: the memory has the text, so a backslash in it is not white space
     """
-    spans = _blanks(_BLANK, segment.text) if is_held else _escapes(segment.text)
+    spans = [found.span() for found in _BLANKS.finditer(segment.text)] if is_held else _escapes(segment.text)
+    if not spans:
+        return segment, codes
     starts = [start for start, _ in spans]
     lost = list(accumulate((end - start - 1 for start, end in spans), initial=0))
     offsets = {each.offset for each in codes}
