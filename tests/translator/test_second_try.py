@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from knnmt import Datastore, Glossary, SegmentPair, Translator
+from knnmt.config import DecodingConfig
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import ContentWarning
-from knnmt.translator.assembly import Part
+from knnmt.errors import ContentWarning, InPiecesWarning
+from knnmt.protection.layout import layout_of
+from knnmt.translator.assembly import Part, assemble
 from knnmt.translator.explanation import explain
 from knnmt.translator.guarded import Guarded, found_in
 from knnmt.translator.guarded_search import GuardedSearch
@@ -213,6 +215,30 @@ def test_a_text_whose_placeholders_change_is_translated_with_stand_ins(
     }
     assert "host" not in of_words
     assert {None} < set(part.evidence)
+
+
+def is_complete(engine: TransformerEngine, text: str, part: Part, limit: int) -> bool:
+    """Whether the translation of a text by one part is said to be complete."""
+    asked = job(engine, text)
+    config = DecodingConfig(max_tokens=limit)
+    return assemble(text, [asked.segment], [[part]], engine.tokenizer, config, layout=layout_of((text,))).complete
+
+
+def test_a_translation_is_cut_off_if_its_search_was(guard: GuardedSearch, engine: TransformerEngine) -> None:
+    """Trap: placeholders are longer than their stand-ins, and pieces together longer than each."""
+    template = "Welcome to {2}, your {3} has {4} of {5}."
+    (searched,) = engine.tokenizer.encode_targets([template])
+    part, _ = with_stand_ins(guard, engine, template)
+    assert len(part.hypothesis.tokens) > len(searched) + 1
+    assert is_complete(engine, WELCOME, part, len(searched) + 1)
+    assert not is_complete(engine, WELCOME, part, len(searched))
+    source = "Siehe %s und %s."
+    script = Script(engine)
+    (parts,) = guard.kept([job(engine, source)], [script.parts("See.")], script.pieces)
+    assert [each.kind for each in parts[0].cautions] == [InPiecesWarning]
+    lengths = [len(each) for each in engine.tokenizer.encode_targets(["Siehe", "und"])]
+    assert is_complete(engine, source, parts[0], max(lengths) + 1)
+    assert not is_complete(engine, source, parts[0], max(lengths))
 
 
 @pytest.mark.parametrize(

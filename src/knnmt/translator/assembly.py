@@ -30,6 +30,7 @@ class Part:
     text, marked: of a guarded segment, its text without and with codes, including white space around it
     cautions: warnings about it
     by_model_alone: whether a search with the memory gave nothing as good
+    decoded: the number of tokens of the longest search that it is made of, if these are not its tokens
     """
 
     hypothesis: Hypothesis
@@ -40,6 +41,12 @@ class Part:
     marked: Marked | None = None
     cautions: tuple[Caution, ...] = ()
     by_model_alone: bool = False
+    decoded: int | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of tokens that the search for it gave."""
+        return len(self.hypothesis.tokens) if self.decoded is None else self.decoded
 
 
 def assemble(
@@ -149,7 +156,7 @@ def _joined_parts(
         tokens=tuple(tokens),
         log_probability=log_probability,
         score=sum(each.score * len(each.tokens) for each in hypotheses) / len(tokens),
-        complete=all(len(each.tokens) < config.max_tokens for each in hypotheses),
+        complete=all(part.length < config.max_tokens for part in parts),
         stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         coverage=_mean_coverage(segments, [part.coverage for part in parts]),
         certainty=None if certainty is None else certainty.of(log_probability),

@@ -105,7 +105,8 @@ class Attempts:
             for kind, start, end, first, last in changes_between(hypothesis.tokens, tokens):
                 if kind == "equal":
                     evidence[first:last] = part.evidence[start:end]
-        return replace(part, hypothesis=Hypothesis(tuple(tokens), hypothesis.score), evidence=evidence, steps=None)
+        found = Hypothesis(tuple(tokens), hypothesis.score)
+        return replace(part, hypothesis=found, evidence=evidence, steps=None, decoded=part.length)
 
     # Constraints -----------------------------------------------------------------------------------------------------
 

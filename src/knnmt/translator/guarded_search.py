@@ -220,6 +220,7 @@ class GuardedSearch:
             text=read(marked),
             marked=marked,
             cautions=(caution, *(each for part in told for each in part.cautions)),
+            decoded=max((part.length for part in told), default=0),
         )
 
     def _told(self, job: Job, part: Part) -> Part:
@@ -261,7 +262,7 @@ def _source_kept(segment: TextSegment, guarded: Guarded, whole: Part, silent: bo
         if silent
         else (_caution(SourceKeptWarning, "stays untranslated, because no translation kept everything", segment),)
     )
-    return replace(whole, text=read(marked), marked=marked, cautions=cautions)
+    return replace(whole, text=read(marked), marked=marked, cautions=cautions, decoded=0)
 
 
 def _has_words(text: str, guarded: Guarded) -> bool:
