@@ -54,6 +54,15 @@ def test_languages_of_other_tags_are_the_same(tmp_path: Path) -> None:
     assert made.of("en", "de") is None
 
 
+def test_dictionaries_of_open_languages(tmp_path: Path) -> None:
+    both = (*TERMS, Dictionary("en", "de", (("file", "Datei"),)), Dictionary("de", "fr", (("Datei", "fichier"),)))
+    made = Glossaries(tmp_path).make("terms", both, ANYBODY)
+    assert made.fitting(None, None) == [*both]
+    assert made.fitting("de-DE", None) == [both[0], both[2]]
+    assert made.fitting(None, "de") == [both[1]]
+    assert made.fitting("it", None) == []
+
+
 def _read(path: Path, content: str | bytes, max_bytes: int = 1 << 20) -> tuple[Dictionary, int]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_dictionary(path, "terms of us", ("de-DE", "en"), max_bytes)

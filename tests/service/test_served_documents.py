@@ -139,11 +139,19 @@ def test_requests_name_a_glossary_that_was_sent(client: TestClient) -> None:
         assert client.get(f"{document.headers['location']}/content").json() == {"a": by_terms[0]["text"]}
     for asked, problem in (
         ({"glossary_id": "nothing"}, "there is no glossary 'nothing'"),
-        ({"glossary_id": number, "domain": "base"}, "needs the source and the target language"),
-        ({"glossary_id": number, "domain": "base", "source_language": "en", "target_language": "de"}, "no dictionary"),
+        ({"glossary_id": number, "domain": "base", "source_language": "en"}, "glossary has de to en"),
+        ({"glossary_id": number, "domain": "base", "source_language": "en", "target_language": "de"}, "not en to de"),
     ):
         answer = client.post("/v1/translate", json={"texts": ["a"], **asked})
         assert problem in answer.json()["message"]
+    # Nothing but the glossary says what to translate between.
+    stated = {"texts": ["Wort zwei"], "domain": "base", "glossary_id": number}
+    by_glossary = client.post("/v1/translate", json=stated).json()["translations"]
+    assert by_glossary == client.post("/v1/translate", json={**stated, **languages}).json()["translations"]
+    params = {"name": "a.json", "domain": "base", "glossary_id": number}
+    document = client.post("/v1/documents", params=params, content=b'{"a": "Wort zwei"}')
+    done(client, document)
+    assert client.get(f"{document.headers['location']}/content").json() == {"a": by_glossary[0]["text"]}
     assert client.delete(f"/v1/glossaries/{number}").status_code == 204
     assert client.get("/v1/glossaries").json() == {"glossaries": []}
 

@@ -205,20 +205,22 @@ async def text_requests(asked: DecodedBody, domain: Domain, service: Service, ca
             f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give one context for each text",
         )
     require_affordable(asked.settings(), limits)
-    terms = await glossary_of(
+    terms, (source, target) = await glossary_of(
         service,
         caller,
         [(term.source, term.target) for term in asked.glossary],
         asked.glossary_id,
         domain.languages or languages,
     )
+    if domain.languages is None:
+        languages = source, target
     return [
         TextRequest(
             text,
             domain.store,
             glossary=terms,
-            source_lang=asked.source_language,
-            target_lang=asked.target_language,
+            source_lang=languages[0],
+            target_lang=languages[1],
             context=context,
         )
         for text, context in zip(asked.texts, asked.contexts or [""] * len(asked.texts), strict=True)
@@ -227,8 +229,10 @@ async def text_requests(asked: DecodedBody, domain: Domain, service: Service, ca
 
 async def glossary_of(
     service: Service, caller: Caller, terms: Sequence[tuple[str, str]], number: str | None, languages: Tags
-) -> Glossary | None:
+) -> tuple[Glossary | None, Tags]:
     """The terms of a request, and those of the glossary that it names for other sources; None if there are none.
+
+    Also the languages to translate between: where they are unknown, those of the glossary.
 
     number: the id of a glossary
     languages: to translate between; each None if it is unknown
@@ -236,17 +240,20 @@ async def glossary_of(
     known: tuple[tuple[str, str], ...] = ()
     if number is not None:
         glossary = service.glossaries.of(number, caller)
-        source, target = languages
-        if source is None or target is None:
-            raise Problem(422, "invalid_request", "a request with a glossary needs the source and the target language")
-        dictionary = glossary.of(source, target)
-        if dictionary is None:
-            raise Problem(422, "invalid_request", f"the glossary has no dictionary from {source} to {target}")
-        known = dictionary.terms
+        fitting = glossary.fitting(*languages)
+        if not fitting or (len(fitting) > 1 and None in languages):
+            has = ", ".join(f"{each.source} to {each.target}" for each in glossary.dictionaries)
+            wanted = " to ".join(each or "any language" for each in languages)
+            message = f"the glossary has {has}: state source_language and target_language, not {wanted}"
+            raise Problem(422, "invalid_request", message)
+        languages = languages[0] or fitting[0].source, languages[1] or fitting[0].target
+        known = fitting[0].terms
     given = {source for source, _ in terms}
     used = [*terms, *(term for term in known if term[0] not in given)]
     characters = sum(len(source) + len(target) for source, target in used)
-    return await service.text_threads.run(caller.client, characters, lambda: Glossary(used)) if used else None
+    if not used:
+        return None, languages
+    return await service.text_threads.run(caller.client, characters, lambda: Glossary(used)), languages
 
 
 async def directed(

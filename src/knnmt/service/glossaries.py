@@ -68,10 +68,15 @@ class KeptGlossary:
 
     def of(self, source: str, target: str) -> Dictionary | None:
         """The terms of a language pair."""
-        return next(
-            (each for each in self.dictionaries if _is_same(each.source, source) and _is_same(each.target, target)),
-            None,
-        )
+        return next(iter(self.fitting(source, target)), None)
+
+    def fitting(self, source: str | None, target: str | None) -> list[Dictionary]:
+        """The dictionaries of these languages, of which each may be None for any."""
+        return [
+            each
+            for each in self.dictionaries
+            if (source is None or _is_same(each.source, source)) and (target is None or _is_same(each.target, target))
+        ]
 
     def with_dictionary(self, new: Dictionary) -> KeptGlossary:
         """A copy in which this dictionary replaces the one of the same languages."""

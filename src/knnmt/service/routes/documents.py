@@ -75,13 +75,16 @@ async def send(
         source_language or _text(known["source_language"]),
         target_language or _text(known["target_language"]),
     )
+    glossary, of_glossary = await glossary_of(service, caller, _terms(term or []), glossary_id, languages)
+    if glossary_id is not None and None in languages:  # nothing else says what to translate between
+        told = languages = of_glossary
     work = DocumentWork(
         domain=chosen,
         client=caller.client,
         languages=languages,
         told=told,
         settings=settings,
-        glossary=await glossary_of(service, caller, _terms(term or []), glossary_id, languages),
+        glossary=glossary,
         with_remarks=review,
         ignore_stated=ignore_stated_languages,
     )
