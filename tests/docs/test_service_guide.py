@@ -20,7 +20,7 @@ import uvicorn
 
 import knnmt
 from knnmt.cli.serve import serve
-from knnmt.service import jobs
+from knnmt.service import child_process
 from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig, read_config
 from knnmt.service.service import Service
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Of a service as the page starts it."""
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
     knnmt.build("projekt.tmx", "projekt.store", device="cpu")

@@ -16,7 +16,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
 from knnmt.index.saved import build_index, lags, read_saved
-from knnmt.service import index_renewal, service
+from knnmt.service import child_process, index_renewal, service
 from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.writing import Writers
@@ -144,7 +144,7 @@ def test_an_index_that_corrections_outgrow_is_renewed(
         return warm.Popen(command if works else [*command[:-1], "nowhere"], **options)
 
     monkeypatch.setattr(index_renewal, "lags", partial(lags, noticeable_entries=0))
-    monkeypatch.setattr(index_renewal, "start_process", start)
+    monkeypatch.setattr(child_process, "start_process", start)
     build_index(Datastore.open(served_store), "rabitq")
     client = start_service(stores={"small": served_store})
     for number in range(2):  # searched exactly beside the index at once, whatever becomes of that

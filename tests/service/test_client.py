@@ -18,7 +18,7 @@ import uvicorn
 
 import knnmt
 from knnmt.errors import InputError, ServiceError, SettingError, StorageError
-from knnmt.service import batching, jobs
+from knnmt.service import batching, child_process
 from knnmt.service.access import new_key
 from knnmt.service.answers import SentMemory, ServedDocument
 from knnmt.service.app import make_app
@@ -38,7 +38,7 @@ def client(
     tmp_path: Path, tiny_translator: Translator, served_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Client]:
     """Of a service with the domain `small` and keys."""
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
     key = new_key(tmp_path / "keys.json", "tests", "admin")
     config = ServiceConfig(
         stores={"small": served_store}, data=tmp_path / "data", keys=tmp_path / "keys.json", limits=Limits(texts=10)

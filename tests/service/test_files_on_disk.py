@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from knnmt.service import jobs
+from knnmt.service import child_process
 from knnmt.service.config import Limits
 from knnmt.service.exchanges import Exchanges
 from knnmt.service.job_records import Job, JobRecords
@@ -35,7 +35,7 @@ LONG = "wort " * 3000
 
 @pytest.fixture(autouse=True)
 def _quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
 
 
 @pytest.fixture
@@ -84,7 +84,6 @@ def test_a_job_whose_process_was_killed_after_the_build_keeps_its_summary(
     records.memory(job).write_text(f"{TABLE}malformed\n \tempty\n{LONG}\tlong\n")
     told: list[dict[str, Any]] = []
     work = MemoryWork(
-        kind="build",
         file=str(records.memory(job)),
         name=job.name,
         store=str(records.store(job)),

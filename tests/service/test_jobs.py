@@ -16,9 +16,10 @@ from fastapi.testclient import TestClient
 from knnmt.corpus.writing import write_tmx
 from knnmt.datastore.store import Datastore
 from knnmt.datastore.unfinished import is_unfinished
-from knnmt.service import jobs
+from knnmt.service import child_process
 from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.config import Limits
+from knnmt.service.domains import Domain, Domains
 from knnmt.service.job_records import Job, JobRecords
 from support import warm
 from support.datastore_pairs import some_pairs
@@ -30,7 +31,7 @@ TABLE = "".join(f"Satz {number} hier\tsentence {number} here\n" for number in ra
 
 @pytest.fixture(autouse=True)
 def _quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
 
 
 def sent(client: TestClient, domain: str, content: str | bytes, **asked: Any) -> str:
@@ -156,7 +157,7 @@ def test_what_is_refused_leaves_nothing(
 def test_jobs_wait_are_cancelled_and_go_on_after_a_restart(
     start_service: StartService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "start_process", idle)
+    monkeypatch.setattr(child_process, "start_process", idle)
     client: Any = start_service(limits=Limits(waiting_jobs=2))
     first = sent(client, "one", TABLE, name="a.tsv")
     while client.get(f"/v1/jobs/{first}").json()["state"] != "running":
@@ -172,7 +173,7 @@ def test_jobs_wait_are_cancelled_and_go_on_after_a_restart(
     (tmp_path / "data/jobs/0123456789abcdef/memory.tsv").write_text("half")
     record = json.loads((tmp_path / "data/jobs" / first / "job.json").read_text())
     assert record["state"] == "running"
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
     again = start_service()
     assert ended(again, first).state == "done"
     assert ended(again, third).adding
@@ -185,7 +186,7 @@ def test_jobs_wait_are_cancelled_and_go_on_after_a_restart(
 def test_a_running_job_is_cancelled(
     start_service: StartService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "start_process", idle)
+    monkeypatch.setattr(child_process, "start_process", idle)
     client = start_service()
     number = sent(client, "one", TABLE, name="a.tsv")
     while client.get(f"/v1/jobs/{number}").json()["state"] != "running":
@@ -229,7 +230,7 @@ def test_a_process_that_dies_is_told_of(start_service: StartService, monkeypatch
     def dying(command: list[str], **options: Any) -> warm.Popen:
         return warm.Popen([command[0], "-c", "import os; os.kill(os.getpid(), 9)"], **options)
 
-    monkeypatch.setattr(jobs, "start_process", dying)
+    monkeypatch.setattr(child_process, "start_process", dying)
     client = start_service()
     job = ended(client, sent(client, "one", TABLE, name="a.tsv"))
     assert (job.state, job.message) == (
@@ -254,16 +255,23 @@ def test_a_new_domain_is_served_while_it_is_tuned(
 ) -> None:
     """What is measured is told of; a kill in the midst of the tuning loses nothing."""
 
-    def killed(self: jobs.Jobs, job: Job) -> None:
-        serve(self, job)
-        self._processes[job.id].kill()
+    def start(*given: Any, **options: Any) -> warm.Popen:
+        started.append(warm.Popen(*given, **options))
+        return started[-1]
 
-    serve = jobs.Jobs._serve
+    def served_and_killed(self: Domains, name: str) -> Domain:
+        made = take_in(self, name)
+        started[-1].kill()
+        return made
+
+    started: list[warm.Popen] = []
+    take_in = Domains.take_in
     client: Any = start_service()
     pairs = some_pairs(420)
     write_tmx(tmp_path / "m.tmx", pairs, "de", "en")
     with monkeypatch.context() as patched:
-        patched.setattr(jobs.Jobs, "_serve", killed)
+        patched.setattr(child_process, "start_process", start)
+        patched.setattr(Domains, "take_in", served_and_killed)
         number = sent(client, "own", (tmp_path / "m.tmx").read_bytes(), name="m.tmx")
         assert ended(client, number).state == "failed"
     record = tmp_path / "data/jobs" / number / "job.json"

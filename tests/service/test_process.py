@@ -180,7 +180,6 @@ def test_the_process_of_a_job_ends_with_the_service(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "memory.tsv")
     work = MemoryWork(
         unpacked_bytes=1 << 20,
-        kind="build",
         file=str(tmp_path / "memory.tsv"),  # nobody writes into it: the process waits
         name="a.tsv",
         store="s",
@@ -213,7 +212,7 @@ def test_the_process_of_a_job_ends_with_the_service(tmp_path: Path) -> None:
 def test_a_process_beside_the_service_ends_by_itself_or_with_it(service_ends: bool) -> None:
     """By itself without a word: an interpreter that ends while a thread waits at sys.stdin aborts."""
     lines = [
-        "from knnmt.service.beside import end_with_the_service",
+        "from knnmt.service.child_process import end_with_the_service",
         "import sys, time",
         "sys.stdin.buffer.readline()",
         "end_with_the_service()",

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from knnmt.service import jobs
+from knnmt.service import child_process
 from support import warm
 from support.services import StartService
 
@@ -64,7 +64,7 @@ def try_everything(start_service: StartService, store: Path, examples: int, in_d
 
 @pytest.fixture(autouse=True)
 def _quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
 
 
 def test_no_request_makes_the_service_fail(start_service: StartService, served_store: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from knnmt import SegmentPair, build
-from knnmt.service import jobs
+from knnmt.service import child_process
 from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
 from knnmt.service.service import Service
@@ -117,7 +117,7 @@ def test_documents_choose(both: TestClient) -> None:
 
 
 def test_new_domains_choose(both: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
     pairs = [{"source": "Open the window.", "target": "Das Fenster öffnen."}]
     made = both.post("/v1/domains", json={"name": "pairs", "segments": pairs}).json()
     assert (made["source_language"], made["target_language"]) == ("en", "de")

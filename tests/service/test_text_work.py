@@ -49,7 +49,8 @@ def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
 def bodies(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """The shapes of bodies that requests may have."""
     for each in base.__subclasses__():
-        yield each
+        if each.model_fields:
+            yield each
         yield from bodies(each)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from knnmt.service import jobs
+from knnmt.service import child_process
 from support import warm
 from support.route_table import FILE, KNOWN, LANGUAGES, TABLE, World, announced
 from support.services import StartService
@@ -53,7 +53,7 @@ def touched() -> Iterator[list[tuple[str, str, bool]]]:
 
 @pytest.fixture
 def world(start_service: StartService, served_store: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
     return World(start_service(stores={"small": served_store}), {"owner": ""})
 
 

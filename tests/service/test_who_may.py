@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.routing import BaseRoute
 
-from knnmt.service import jobs
+from knnmt.service import child_process
 from knnmt.service.access import Access, Role, new_key
 from support import warm
 from support.route_table import CODES, DEEPL, FILE, KNOWN, LANGUAGES, NONE, OTHER, SECRET, TABLE, World, number
@@ -24,7 +24,7 @@ BELOW: dict[Role, Role] = {"write": "translate", "admin": "write"}
 @pytest.fixture
 def world(start_service: StartService, served_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """The owner may do everything; the intruder is an admin, too, but of another domain alone."""
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
     file = tmp_path / "keys.json"
     keys = {role: new_key(file, role, role) for role in ("translate", "write", "admin")}
     keys |= {"owner": new_key(file, "owner", "admin"), "intruder": new_key(file, "intruder", "admin", [OTHER])}

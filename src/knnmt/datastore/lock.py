@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from knnmt.datastore.publication import storage_errors
 from knnmt.errors import DatastoreLockedError
 from knnmt.output_files import take_lock
 from knnmt.regular_files import open_descriptor
+
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -45,6 +49,18 @@ def writer_lock(directory: Path, moves: bool = False) -> Iterator[None]:
         if beside:
             with suppress(OSError):  # the next holder has already taken it
                 path.unlink()
+
+
+def while_unlocked(write: Callable[[], Result], seconds: float, pause: float = 0.05) -> Result:
+    """Write; if another process holds the lock, try again for a while."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return write()
+        except DatastoreLockedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(pause)
 
 
 def _said(descriptor: int) -> str:

@@ -12,7 +12,8 @@ index_renewal.py  updates indexes after many corrections
 jobs.py       turns memories into domains, or adds them to domains, in the background
 job_records.py  jobs on disk, from which they resume
 memory_work.py  the work of a job, in its own process
-beside.py     processes that end when the service ends
+background.py work that goes on after its request: memories and documents
+child_process.py  processes that end when the service ends
 metrics.py    metrics for Prometheus
 client.py     the client for Python; it and answers.py need none of the others
 access.py     API keys: roles, domains and rates

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import hmac
 import json
-import logging
 import re
 import secrets
 import shutil
 import time
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePath
-from threading import Event, Lock, Semaphore
-from typing import IO, Literal
+from threading import Lock, Semaphore
+from typing import IO
 
 from knnmt.corpus.glossary import Glossary
 from knnmt.documents.direction import direction_of, model_for_document
@@ -31,13 +30,13 @@ from knnmt.documents.naming import download_name
 from knnmt.documents.opening import open_document
 from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
-from knnmt.errors import KnnmtError
 from knnmt.protection.marked import Marked
 from knnmt.service.access import Caller
+from knnmt.service.background import Background, WorkRecord
 from knnmt.service.batching import Batcher
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Domains
-from knnmt.service.problems import Problem, problem_of
+from knnmt.service.problems import Problem
 from knnmt.service.scratch import Scratch
 from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import AskedLanguages, Request
@@ -45,14 +44,12 @@ from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
-_log = logging.getLogger("knnmt.service")
 _LARGE_BYTES = 1 << 20  # of a document that small ones do not wait for
 _WRITTEN_BYTES = 1 << 20  # units that are submitted at once
 _KEPT = 50  # documents, finished or not
 _KEPT_SECONDS = 3_600
 _ENDING = re.compile(r"\.[a-z0-9]{1,10}")
 _KEY = re.compile(r"[0-9a-f]{32}")
-State = Literal["queued", "translating", "done", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,39 +73,20 @@ class DocumentWork:
     ignore_stated: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class SentDocument:
-    """A document that is being translated.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentDocument(WorkRecord):
+    """A document that is being translated. Its parts are units to translate.
 
     key: whoever knows it may ask for the document
-    name: the sender's
     download_name: of the translation, once the document is read
     characters: that were translated
-    units: to translate, once the document is read
-    translated: units that are done
-    ended: when the work ended
-    asked: texts that wait or are being decoded
-    unwanted: the document is no longer wanted
-    reading: is held while the document is read or written
     """
 
-    id: str
     key: str
-    name: str
-    by: str
     place: Path
     work: DocumentWork
-    state: State = "queued"
-    message: str = ""
     download_name: str | None = None
     characters: int = 0
-    units: int | None = None
-    translated: int = 0
-    asked: Sequence[Future[Translation]] = ()
-    unwanted: Event = field(default_factory=Event)
-    ended: Future[None] = field(default_factory=Future)
-    created: float = field(default_factory=time.monotonic)
-    reading: Semaphore = field(default_factory=Semaphore)
 
     @property
     def source(self) -> Path:
@@ -132,11 +110,10 @@ class Documents:
     ) -> None:
         self._limits = limits
         self._translator, self._batcher, self._domains, self._scratch = translator, batcher, domains, scratch
-        self._lock = Lock()
-        self._sent: dict[str, SentDocument] = {}
-        self._pool = ThreadPoolExecutor(_KEPT, "knnmt-document")  # most wait for their texts
-        self._reading_small, self._reading_large = Semaphore(), Semaphore()  # documents are read and written in turn
-        self._closed = False
+        self._sending = Lock()
+        self._work = Background[SentDocument](_KEPT, "document", self._translate, self._in_words)
+        # Documents are read and written in turn, but small ones do not wait for large ones.
+        self._reading = {is_large: Semaphore() for is_large in (False, True)}
 
     def send(self, name: str, content: IO[bytes], by: str, work: DocumentWork) -> SentDocument:
         """Accept a document, and start to translate it.
@@ -144,28 +121,28 @@ class Documents:
         If too many are kept, the client that has most of them loses its oldest one.
         """
         require_affordable(work.settings, self._limits)
-        with self._lock:
-            self._forget_some()
-            surplus = self._surplus(work.client)
-            number = secrets.token_hex(16)
-            sent = SentDocument(number, secrets.token_hex(16), name, by, self._scratch.file(""), work)
-            self._sent[number] = sent
-        if surplus is not None:
-            self.forget(surplus)
+        sent = SentDocument(
+            id=secrets.token_hex(16),
+            key=secrets.token_hex(16),
+            name=name,
+            by=by,
+            place=self._scratch.file(""),
+            work=work,
+        )
         try:
             sent.place.mkdir()
             _write(content, sent.source)
-            small = sent.source.stat().st_size <= _LARGE_BYTES
-            sent.reading = self._reading_small if small else self._reading_large
-            sent.ended = self._pool.submit(self._translate, sent)
+            with self._sending:
+                self._make_room(work.client)
+                self._work.add(sent)
         except BaseException:
-            self.forget(sent)
+            shutil.rmtree(sent.place, ignore_errors=True)
             raise
         return sent
 
     def of(self, number: str, key: str, caller: Caller | None = None) -> SentDocument:
         """A document, for the sender who knows its secret; without a caller, for whoever knows the secret."""
-        found = self._sent.get(number.lower())
+        found = self._work.get(number.lower())
         if found is None or not hmac.compare_digest(found.key.encode(), key.lower().encode("utf-8", "replace")):
             raise _no_document()
         if caller is not None and not (caller.name == found.by and caller.sees(found.work.domain.name)):
@@ -195,57 +172,42 @@ class Documents:
         self.forget(sent)
         return content
 
+    def over(self, sent: SentDocument) -> Future[SentDocument]:
+        """The document when it is translated, or when that has failed."""
+        return self._work.over(sent.id)
+
     def forget(self, sent: SentDocument) -> None:
         """Cancel and delete a document."""
-        with self._lock:
-            self._sent.pop(sent.id, None)
-        sent.unwanted.set()
-        sent.ended.cancel()
-        for each in sent.asked:
-            each.cancel()
+        self._work.forget(sent)
         shutil.rmtree(sent.place, ignore_errors=True)
 
     def close(self) -> None:
         """End. Documents that are not done are lost."""
-        self._closed = True
-        self._pool.shutdown(cancel_futures=True)
+        self._work.close()
 
-    def _surplus(self, client: Hashable) -> SentDocument | None:
-        """The document that makes room for one of a client, if that is necessary."""
-        if len(self._sent) < _KEPT:
-            return None
-        counts = Counter(each.work.client for each in self._sent.values())
+    def _make_room(self, client: Hashable) -> None:
+        """Forget old documents, and one of the client that has most of them if there are too many."""
+        for each in self._work:
+            if each.is_over and each.created < time.time() - _KEPT_SECONDS:
+                self.forget(each)
+        sent = list(self._work)
+        if len(sent) < _KEPT:
+            return
+        counts = Counter(each.work.client for each in sent)
         [(most, count)] = counts.most_common(1)
         if count <= counts[client] + 1:
             raise Problem(429, "too_many_documents", f"{_KEPT} documents are already kept; send this one later", 60)
-        return next(each for each in self._sent.values() if each.work.client == most)
+        self.forget(next(each for each in sent if each.work.client == most))
 
-    def _forget_some(self) -> None:
-        long_ago = time.monotonic() - _KEPT_SECONDS
-        for each in [each for each in self._sent.values() if each.state in ("done", "error")]:
-            if each.created < long_ago:
-                del self._sent[each.id]
-                shutil.rmtree(each.place, ignore_errors=True)
+    def _in_words(self, sent: SentDocument, message: str) -> str:
+        return self._domains.named_in(message).replace(str(sent.source), sent.name)
 
     def _translate(self, sent: SentDocument) -> None:
-        sent.state = "translating"
-        try:
-            with sent.reading:
-                self._do(sent)
-            sent.state = "done"
-        except Problem as problem:
-            sent.message, sent.state = problem.message, "error"
-        except KnnmtError as error:
-            message = self._domains.named_in(problem_of(error).message)
-            sent.message = message.replace(str(sent.source), sent.name)
-            sent.state = "error"
-        except Exception:
-            if sent.unwanted.is_set():  # its directory is gone
-                return
-            _log.exception("a document could not be translated")
-            sent.message, sent.state = "the service failed; its log says why", "error"
+        reading = self._reading[sent.source.stat().st_size > _LARGE_BYTES]
+        with reading:
+            self._do(sent, reading)
 
-    def _do(self, sent: SentDocument) -> None:
+    def _do(self, sent: SentDocument, reading: Semaphore) -> None:
         work = sent.work
         document = open_document(sent.source, work.languages)
         document.ignores_languages = work.ignore_stated
@@ -256,14 +218,18 @@ class Documents:
                 languages = choice.source, choice.target
                 document = open_document(sent.source, languages)
                 document.ignores_languages = work.ignore_stated
-            work = sent.work = replace(work, languages=languages, told=languages)
+            work = replace(work, languages=languages, told=languages)
         engine = self._translator.between(work.told).engine
         known = Languages(*work.languages, engine.languages.codes)
         direction_of(document, sent.name, known, f"the domain {work.domain.name!r}", "name a domain of these languages")
-        sent.download_name = download_name(sent.name, *work.languages, document.bilingual)
         units = to_translate(document)
-        sent.characters = sum(len(plain(unit.source)) for unit in units)
-        sent.units = len(units)
+        sent = self._work.update(
+            sent,
+            work=work,
+            download_name=download_name(sent.name, *work.languages, document.bilingual),
+            characters=sum(len(plain(unit.source)) for unit in units),
+            of=len(units),
+        )
         most = self._limits.text_characters
         if (longest := max((len(plain(unit.source)) for unit in units), default=0)) > most:
             raise Problem(
@@ -274,14 +240,19 @@ class Documents:
             )
         with Kept(None, "") as kept:
             outcome = translate_document(
-                document, lambda *texts: self._translations(sent, *texts), kept, with_remarks=work.with_remarks
+                document, lambda *texts: self._translations(sent, reading, *texts), kept, with_remarks=work.with_remarks
             )
         sent.result.write_bytes(outcome.data)
         rows = [json.dumps(row.as_json(), ensure_ascii=False) for row in outcome.rows]
         sent.rows.write_text("".join(f"{line}\n" for line in (len(rows), *rows)), encoding="utf-8")
 
     def _translations(
-        self, sent: SentDocument, texts: Sequence[Marked], contexts: Sequence[str], kinds: Sequence[tuple[str, ...]]
+        self,
+        sent: SentDocument,
+        reading: Semaphore,
+        texts: Sequence[Marked],
+        contexts: Sequence[str],
+        kinds: Sequence[tuple[str, ...]],
     ) -> list[Translation]:
         work = sent.work
         requests = [
@@ -297,26 +268,29 @@ class Documents:
             )
             for text, context, kinds_of_text in zip(texts, contexts, kinds, strict=True)
         ]
-        if sent.unwanted.is_set():
-            raise Problem(404, "unknown_document", "the document is no longer wanted")
         settings = replace(work.settings, match=work.domain.store is not None)
         futures = self._batcher.submit(requests, settings, client=work.client)
-        sent.asked, made = futures, []
-        sent.reading.release()
+
+        def cancel() -> None:
+            for each in futures:
+                each.cancel()
+
+        made: list[Translation] = []
+        before = self._work.update(sent).done
+        reading.release()
         try:
-            for future in futures:
-                if sent.unwanted.is_set():
-                    future.cancel()
-                made.append(future.result())
-                sent.translated += 1
+            with self._work.stopped_by(sent, cancel):
+                for future in futures:
+                    made.append(future.result())
+                    self._work.update(sent, done=before + len(made))
         finally:
-            sent.reading.acquire()
+            reading.acquire()
         return made
 
 
 def _require_done(sent: SentDocument) -> None:
-    if sent.state == "error":
-        raise Problem(422, "failed", sent.message)
+    if sent.state == "failed":
+        raise Problem(422, "failed", sent.message or "")
     if sent.state != "done":
         raise Problem(503, "not_ready", "the document is not yet translated", retry_after=2)
 

@@ -1,30 +1,27 @@
-"""`IndexRenewal` updates the index of a store after many corrections, while the service keeps running.
+"""`IndexRenewal` updates the index of a store that has grown, while the service keeps running.
 
 Entries that are newer than an index are searched exactly beside it, so corrections count at once in any case. When some
-ten thousand entries are newer, the index is renewed in its own process at a lower priority: `python -m
-knnmt.service.index_renewal STORE`. This process ends when its input ends, because then the service is gone.
+ten thousand entries are newer, the index is renewed in its own process: `python -m knnmt.service.index_renewal STORE`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Lock
 
+from knnmt.datastore.lock import while_unlocked
 from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
 from knnmt.index.saved import lags, update_index
-from knnmt.service.beside import end_with_the_service
+from knnmt.service.child_process import end_with_the_service, give_way, start
 
 _log = logging.getLogger("knnmt.service")
-_NICENESS = 10
-start_process = subprocess.Popen
+_LOCKED_SECONDS = 30.0  # a process of a killed service may live this much longer
 
 
 class IndexRenewal:
@@ -37,21 +34,23 @@ class IndexRenewal:
         self._refresh = refresh
         self._pool = ThreadPoolExecutor(1, "knnmt-index")
         self._lock = Lock()
-        self._considered: set[Path] = set()  # whose index is being renewed, or could not be renewed
+        self._renewals: dict[Path, Future[None]] = {}  # that are not over, or have failed
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = Event()
 
-    def consider(self, store: Datastore) -> None:
-        """Renew the index of a store if that is worthwhile."""
+    def consider(self, store: Datastore) -> Future[None] | None:
+        """Renew the index of a store if that is worthwhile. The renewal that is under way or has failed is returned."""
         try:
             behind = lags(store)
         except KnnmtError as error:  # the store has no index and is searched exactly
             _log.warning("%s", error)
-            return
+            return None
         with self._lock:
-            if behind and not self._closed.is_set() and store.path not in self._considered:
-                self._considered.add(store.path)
-                self._pool.submit(self._renew, store.path)
+            if not behind or self._closed.is_set():
+                return None
+            if store.path not in self._renewals:
+                self._renewals[store.path] = self._pool.submit(self._renew, store.path)
+            return self._renewals[store.path]
 
     def close(self) -> None:
         """End. An unfinished renewal starts again after a later correction."""
@@ -62,12 +61,10 @@ class IndexRenewal:
         self._pool.shutdown()
 
     def _renew(self, path: Path) -> None:
-        command = [sys.executable, "-P", "-m", "knnmt.service.index_renewal", str(path)]
         with self._lock:
             if self._closed.is_set():
                 return
-            process = start_process(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)
-            self._process = process
+            process = self._process = start("knnmt.service.index_renewal", str(path))
         with process:
             status = process.wait()
         with self._lock:
@@ -79,17 +76,16 @@ class IndexRenewal:
                     "%s: the index could not be renewed (status %s); newer entries are searched exactly", path, status
                 )
                 return
-            self._considered.discard(path)
+            del self._renewals[path]
         self._refresh(path)
 
 
 def main() -> None:
     """Renew the index of one store, in this process."""
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(_NICENESS)
+    give_way()
     end_with_the_service()
     try:
-        update_index(Datastore.open(sys.argv[1]))
+        while_unlocked(lambda: update_index(Datastore.open(sys.argv[1])), _LOCKED_SECONDS)
     except KnnmtError as error:
         sys.exit(str(error))
 

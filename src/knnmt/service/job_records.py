@@ -18,63 +18,43 @@ from typing import Literal
 
 from knnmt.config import check
 from knnmt.datastore.publication import storage_errors
+from knnmt.service.background import WorkRecord
 from knnmt.service.config import require_name
 from knnmt.service.kept_records import read_kept, write_kept
 
 _RECORD = "job.json"
 _ID = re.compile(r"[0-9a-f]{16}")
 _MAX_RECORD_BYTES = 1 << 20
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
 Stage = Literal["building", "tuning", "publishing", "indexing"]
-_ENDED = ("done", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(WorkRecord):
     """A job, as in its record.
 
-    name: the sender's name of the memory
-    file: our name of it
+    file: our name of the memory
     source_language, target_language: of the memory, if the sender names them
     adding: to a domain that existed when the job started
     stage: while it is tuned, a new domain is served
-    done, of: pairs that are built, and their number once they are counted
     summary: what became of the memory's units, in lines
-    message: why it failed
-    by: the name of the sender's key
-
-    Times are seconds since 1970.
     """
 
-    id: str
     domain: str
-    name: str
     file: str
     format: str | None
     source_language: str | None = None
     target_language: str | None = None
     skip_malformed: bool
     unfinished: bool
-    by: str
-    created: float
-    state: State = "waiting"
     stage: Stage = "building"
     adding: bool = False
-    done: int = 0
-    of: int | None = None
     attempts: int = 0
-    ended: float | None = None
-    message: str | None = None
     summary: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_name(self.domain)
         check(_ID.fullmatch(self.id) is not None, "an id must have 16 hexadecimal digits")
         check(re.fullmatch(r"memory(\.[a-z0-9]{1,10})?", self.file) is not None, "the file must be named memory")
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in _ENDED
 
 
 class JobRecords:

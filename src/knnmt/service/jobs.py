@@ -8,42 +8,37 @@ computation. After a kill and a restart the job resumes: the build from its fini
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
-from threading import Condition, Thread
-from typing import Any, Literal
+from threading import Event, Lock
+from typing import Any
 
 from knnmt import output_files
 from knnmt.corpus.languages import plain_name
 from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
-from knnmt.errors import KnnmtError
 from knnmt.records import parse_json
+from knnmt.service.background import Background
+from knnmt.service.child_process import start
 from knnmt.service.config import Limits
 from knnmt.service.data_directory import private
 from knnmt.service.domains import Domains
-from knnmt.service.job_records import Job, JobRecords, State
+from knnmt.service.job_records import Job, JobRecords
 from knnmt.service.memory_work import MemoryWork
-from knnmt.service.problems import Problem, problem_of
+from knnmt.service.problems import Problem
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
 
-_log = logging.getLogger("knnmt.service")
 _ENDING = re.compile(r"\.[a-z0-9]{1,10}")
 _KEPT = 100  # finished jobs
 _MAX_ATTEMPTS = 10  # interrupted by a kill of the service
 _MAX_LINES = 50  # of a job's messages
 _MAX_LINE_CHARACTERS = 2_000
-start_process = subprocess.Popen
 
 
 class Incoming:
@@ -81,10 +76,6 @@ class Incoming:
         self._jobs._has_come()
 
 
-class _CancelledError(Exception):
-    """A job was cancelled."""
-
-
 class Jobs:
     """The jobs of a service. Threads may share it. data: its directory; without it there are no jobs"""
 
@@ -93,26 +84,26 @@ class Jobs:
     ) -> None:
         self._limits, self._translator, self._domains, self._writers = limits, translator, domains, writers
         self._disk = None if data is None else JobRecords(data)
-        self._changed = Condition()
-        self._jobs: dict[str, Job] = {}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._unwanted: set[str] = set()
+        self._changing = Lock()
         self._coming = 0  # memories that are being received
-        self._closed = False
+        self._work = Background[Job](
+            limits.jobs,
+            "job",
+            self._do,
+            lambda _job, message: domains.named_in(message),
+            save=lambda job: self._records.save(job),
+            clear=self._clear,
+            place=lambda job: job.domain,
+        )
         if self._disk is not None:
-            self._resume(self._disk)
-        count = 0 if self._disk is None else limits.jobs
-        self._threads = [Thread(target=self._work, name="knnmt-job", daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
+            self._work.resume(self._disk.read())
 
     def __iter__(self) -> Iterator[Job]:
-        known = list(self._jobs.values())  # in one step, whatever changes meanwhile
-        return iter(sorted(known, key=lambda job: job.created))
+        return iter(self._work)
 
     def of(self, number: str, sees: Callable[[str], bool] = lambda _domain: True) -> Job:
         """A job by its id. sees: whether somebody may know of a domain"""
-        found = self._jobs.get(number)
+        found = self._work.get(number)
         if found is None or not sees(found.domain):
             raise Problem(404, "unknown_job", f"there is no job {number[:40]!r}; GET /v1/jobs lists them")
         return found
@@ -128,9 +119,9 @@ class Jobs:
                 "no_data_directory",
                 ("the service was started without a data directory, so it cannot accept memories"),
             )
-        with self._changed:
-            waiting = self._coming + sum(job.state == "waiting" for job in self._jobs.values())
-            if self._closed or waiting >= self._limits.waiting_jobs:
+        with self._changing:
+            waiting = self._coming + sum(job.state == "waiting" for job in self)
+            if self._work.is_closed or waiting >= self._limits.waiting_jobs:
                 raise Problem(429, "too_many_jobs", f"{waiting} memories are already waiting; send this one later", 60)
             self._coming += 1
         ending = plain_name(PurePath(name)).suffix.lower()
@@ -139,117 +130,46 @@ class Jobs:
         return Incoming(self, self._disk.directory(number), file, partial(self._begin, id=number, name=name, file=file))
 
     def _begin(self, **asked: Any) -> Job:
-        job = Job(created=time.time(), **asked)
-        with self._changed:
-            self._records.save(job)
-            self._jobs[job.id] = job
-            self._changed.notify_all()
+        job = Job(**asked)
+        self._work.add(job)
         return job
 
     def _has_come(self) -> None:
-        with self._changed:
+        with self._changing:
             self._coming -= 1
 
     def cancel(self, number: str) -> Job:
         """Cancel a job. What it has already put into a domain stays."""
-        with self._changed:
-            job = self.of(number)
-            if job.is_over:
-                return job
+
+        def require_building(job: Job) -> None:
             if job.stage != "building":
                 raise Problem(
                     409, "too_late", "the job is already adding its memory to the domain and cannot be cancelled"
                 )
-            self._unwanted.add(number)
-            if job.state == "waiting":
-                return self._end(job, "cancelled")
-            if process := self._processes.get(number):
-                process.kill()
-        return job
+
+        return self._work.cancel(self.of(number), require_building)
 
     def close(self) -> None:
         """End. Unfinished jobs resume when the service is started again."""
-        with self._changed:
-            self._closed = True
-            for process in self._processes.values():
-                process.kill()
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
-
-    # States -----------------------------------------------------------------------------------------------------------
+        self._work.close()
 
     @property
     def _records(self) -> JobRecords:
         assert self._disk is not None  # noqa: S101 - there are no jobs without it
         return self._disk
 
-    def _resume(self, records: JobRecords) -> None:
-        """Take up the jobs from before a restart; unfinished ones wait again."""
-        for job in records.read():
-            self._jobs[job.id] = job
-            if job.is_over:
-                records.clear(job)
-            elif job.state == "running":
-                self._update(job, state="waiting")
-        self._forget_some()
-
-    def _update(self, job: Job, **changes: Any) -> Job:
-        with self._changed:
-            job = replace(self._jobs[job.id], **changes)
-            self._jobs[job.id] = job
-            self._records.save(job)
-            return job
-
-    def _end(self, job: Job, state: State, message: str | None = None) -> Job:
-        """Record that a job is over, delete its files, and only then report it."""
-        with self._changed:
-            job = replace(self._jobs[job.id], state=state, message=message, ended=time.time())
-            self._records.save(job)
+    def _clear(self, job: Job) -> None:
+        """Delete the files of a job that is over, and the oldest jobs that are over."""
         self._records.clear(job)
-        with self._changed:
-            self._jobs[job.id] = job
-            self._unwanted.discard(job.id)
-            self._forget_some()
-            self._changed.notify_all()
-        return job
-
-    def _forget_some(self) -> None:
-        over = sorted((job for job in self._jobs.values() if job.is_over), key=lambda job: job.ended or 0)
-        for job in over[:-_KEPT]:
-            del self._jobs[job.id]
-            self._records.delete(job)
+        over = sorted((each for each in self if each.is_over), key=lambda each: each.ended or 0)
+        for each in over[:-_KEPT]:
+            self._work.forget(each)
+            self._records.delete(each)
 
     # Working ----------------------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        while (job := self._next()) is not None:
-            try:
-                self._do(job)
-            except _CancelledError:
-                if not self._closed:
-                    self._end(job, "cancelled")
-            except Problem as problem:
-                self._end(job, "failed", problem.message)
-            except KnnmtError as error:
-                self._end(job, "failed", self._domains.named_in(problem_of(error).message))
-            except Exception:
-                _log.exception("the job %s failed", job.id)
-                self._end(job, "failed", "the service failed; its log says why")
-
-    def _next(self) -> Job | None:
-        """The job that has waited longest and whose domain no other job uses."""
-        with self._changed:
-            while not self._closed:
-                busy = {job.domain for job in self._jobs.values() if job.state == "running"}
-                waiting = [job for job in self._jobs.values() if job.state == "waiting" and job.domain not in busy]
-                if waiting:
-                    job = min(waiting, key=lambda each: each.created)
-                    return self._update(job, state="running", attempts=job.attempts + 1)
-                self._changed.wait()
-            return None
-
     def _do(self, job: Job) -> None:
+        job = self._work.update(job, attempts=job.attempts + 1)
         if job.attempts > _MAX_ATTEMPTS:
             raise Problem(
                 500, "given_up", f"the service ended {_MAX_ATTEMPTS} times during this job, so it is not tried again"
@@ -257,28 +177,24 @@ class Jobs:
         if job.stage == "building":
             first = job.attempts == 1  # later, the domain may be what this job has made
             adding = any(each.name == job.domain for each in self._domains) if first else job.adding
-            job = self._update(job, adding=adding, summary=())  # an attempt that was interrupted is not reported
+            job = self._work.update(job, adding=adding, summary=())  # an interrupted attempt is not reported
         if not job.adding:
-            self._run(job, "build")
-            self._end(job, "done")
+            self._build(job)
             return
         if job.stage == "building":
-            if not self._run(job, "build"):
-                self._end(job, "done")
+            if not self._build(job):
                 return
-            job = self._update(job, stage="publishing")
+            job = self._work.update(job, stage="publishing")
         if job.stage == "publishing":
             self._add_segments(job)
-            job = self._update(job, stage="indexing")
-        self._run(job, "index")
-        self._translator.refresh_store(self._domains.of(job.domain).required_store())
-        self._end(job, "done")
+            job = self._work.update(job, stage="indexing")
+        self._renew_index(job)
 
     def _serve(self, job: Job) -> None:
         """Serve a new domain, unless that was done before the service was killed."""
         if all(each.name != job.domain for each in self._domains):
             self._domains.take_in(job.domain)
-        self._update(job, stage="tuning")
+        self._work.update(job, stage="tuning")
 
     def _add_segments(self, job: Job) -> None:
         """Add the segments that the domain does not have yet.
@@ -296,24 +212,23 @@ class Jobs:
             if not held:
                 writer.do(lambda store, place=place: store.take_over(made, place)).result()  # type: ignore[misc]
 
-    def _run(self, job: Job, kind: Literal["build", "index"]) -> bool:
-        """Run a process for some work of a job. Return whether it made a store."""
-        process = start_process(
-            [sys.executable, "-P", "-m", "knnmt.service.memory_work"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for the service; in its own session the process's priority would not count
-        )
-        with self._changed:
-            self._processes[job.id] = process
-            if self._closed or job.id in self._unwanted:
-                process.kill()
+    def _renew_index(self, job: Job) -> None:
+        renewal = self._writers.of(self._domains.of(job.domain).required_store()).renew_index()
+        if renewal is not None:
+            over = Event()
+            renewal.add_done_callback(lambda _: over.set())
+            with self._work.stopped_by(job, over.set):
+                over.wait()
+
+    def _build(self, job: Job) -> bool:
+        """Build the store of a job in a process of its own. Return whether there is anything in it."""
+        process = start("knnmt.service.memory_work", output=subprocess.PIPE)
         made = ended = False
         try:
-            with process:
+            with self._work.stopped_by(job, process.kill), process:
                 assert process.stdin is not None  # noqa: S101 - asked for
                 assert process.stdout is not None  # noqa: S101
-                process.stdin.write(self._work_of(job, kind).line())
+                process.stdin.write(self._work_of(job).line())
                 process.stdin.flush()
                 for line in process.stdout:
                     told = parse_json(line)
@@ -329,10 +244,6 @@ class Jobs:
             pass
         finally:
             process.kill()
-            with self._changed:
-                del self._processes[job.id]
-        if self._closed or job.id in self._unwanted:
-            raise _CancelledError
         if not ended:
             raise Problem(500, "ended", _how_it_ended(process.returncode))
         return made
@@ -340,9 +251,9 @@ class Jobs:
     def _hear(self, job: Job, told: dict[str, Any]) -> None:
         lines = [*told.get("read", ()), *([told["warning"]] if "warning" in told else [])]
         lines = [self._in_words(job, line) for line in lines]
-        summary = (*self._jobs[job.id].summary, *lines)[:_MAX_LINES]
-        known = self._jobs[job.id]
-        self._update(job, done=told.get("done", known.done), of=told.get("of", known.of), summary=summary)
+        known = self.of(job.id)
+        summary = (*known.summary, *lines)[:_MAX_LINES]
+        self._work.update(job, done=told.get("done", known.done), of=told.get("of", known.of), summary=summary)
 
     def _in_words(self, job: Job, message: str) -> str:
         """A message for clients, with the sender's names of files."""
@@ -356,7 +267,7 @@ class Jobs:
             message = message.replace(str(path), name)
         return self._domains.named_in(message)[:_MAX_LINE_CHARACTERS]
 
-    def _work_of(self, job: Job, kind: Literal["build", "index"]) -> MemoryWork:
+    def _work_of(self, job: Job) -> MemoryWork:
         engine = self._translator.engine
         dtype = "float32" if engine.computes_in == "int8" else engine.computes_in  # keys are not computed in int8
         model: str | None = None if self._translator.chooses_model else engine.name
@@ -370,7 +281,6 @@ class Jobs:
             model, dtype = self._translator.for_store(store).engine.name, manifest.compute_dtype
             source, target = manifest.source_language, manifest.target_language
         return MemoryWork(
-            kind=kind,
             file=str(self._records.memory(job)),
             name=job.name,
             store=str(self._records.store(job) if job.adding else self._domains.place(job.domain)),

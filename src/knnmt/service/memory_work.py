@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import sys
-import time
 import traceback
 import warnings
 from collections import Counter
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from knnmt.adapting.adapt import adapt
 from knnmt.adapting.build import build
@@ -28,6 +27,7 @@ from knnmt.adapting.holding_out import plan
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.lock import while_unlocked
 from knnmt.datastore.slices import too_long_for
 from knnmt.datastore.store import Datastore
 from knnmt.datastore.unfinished import is_unfinished
@@ -35,15 +35,13 @@ from knnmt.documents.memory_languages import model_for_memories
 from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
-from knnmt.errors import DatastoreLockedError, InputError, KnnmtError, SettingError
+from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.index.progress import Progress, ignore
-from knnmt.index.saved import lags, update_index
 from knnmt.records import as_record, parse_json
-from knnmt.service.beside import end_with_the_service
+from knnmt.service.child_process import end_with_the_service, give_way
 from knnmt.service.job_records import work_beside
 from knnmt.translator.translator import Translator
 
-_NICENESS = 10
 _LOCKED_SECONDS = 30.0  # the process of a killed service may live this much longer
 _HELD = "already in the domain"
 Tell = Callable[[dict[str, Any]], None]
@@ -53,7 +51,6 @@ Tell = Callable[[dict[str, Any]], None]
 class MemoryWork:
     """The work to do.
 
-    kind: "build" makes a store from the file; "index" updates the index of the domain's store
     file: the memory
     name: the sender's name of it
     store: the store to make
@@ -63,7 +60,6 @@ class MemoryWork:
     unpacked_bytes: of the file, at most
     """
 
-    kind: Literal["build", "index"]
     file: str
     name: str
     store: str
@@ -85,17 +81,7 @@ class MemoryWork:
 
 
 def do(work: MemoryWork, tell: Tell) -> None:
-    """Do the work and return its result."""
-    if work.kind == "build":
-        _build(work, tell)
-    elif work.domain is not None:
-        store = Datastore.open(work.domain)
-        if lags(store):
-            update_index(store)
-        tell({"ended": True})
-
-
-def _build(work: MemoryWork, tell: Tell) -> None:
+    """Make a store from the file and report its progress and its result."""
     held = None if work.domain is None else Datastore.open(work.domain)
     if held is not None and held.manifest.transforms:
         raise SettingError(
@@ -243,8 +229,7 @@ def _new(pairs: Iterator[SegmentPair], store: Datastore, reading: MemoryReading)
 
 def main() -> None:
     """Do one piece of work in this process."""
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(_NICENESS)
+    give_way()
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of libraries goes to the log
 
@@ -257,23 +242,13 @@ def main() -> None:
         os.umask(0o077)
     end_with_the_service()
     warnings.showwarning = lambda message, *_: tell({"warning": str(message)})
-    until = time.monotonic() + _LOCKED_SECONDS
-    while True:
-        try:
-            do(work, tell)
-            return
-        except DatastoreLockedError as error:
-            if time.monotonic() > until:
-                tell({"error": str(error)})
-                return
-            time.sleep(0.5)
-        except KnnmtError as error:
-            tell({"error": str(error)})
-            return
-        except Exception as error:
-            traceback.print_exc()
-            tell({"error": f"the process of the job failed ({type(error).__name__}); the service's log says where"})
-            return
+    try:
+        while_unlocked(lambda: do(work, tell), _LOCKED_SECONDS, pause=0.5)
+    except KnnmtError as error:
+        tell({"error": str(error)})
+    except Exception as error:
+        traceback.print_exc()
+        tell({"error": f"the process of the job failed ({type(error).__name__}); the service's log says where"})
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.changing import Selection
 from knnmt.datastore.correcting import Replacement, correct
+from knnmt.datastore.lock import while_unlocked
 from knnmt.datastore.store import Change, Datastore
-from knnmt.errors import DatastoreLockedError, InputError
+from knnmt.errors import InputError
 from knnmt.service.index_renewal import IndexRenewal
 from knnmt.translator.translator import Translator
 
@@ -106,6 +107,10 @@ class StoreWriter:
         """Make another kind of change, in its turn."""
         return self._submit(_Change("other", (), None, Future(), change))
 
+    def renew_index(self) -> Future[None] | None:
+        """Renew the index of the store if that is worthwhile."""
+        return self._renewal.consider(self._opened())
+
     def _require_fitting(self, pairs: Sequence[SegmentPair]) -> None:
         """Raise a problem for pairs that a store would leave out, so that no pair is falsely reported as stored."""
         engine = self._translator.for_store(self._path).engine
@@ -140,7 +145,7 @@ class StoreWriter:
         while group := self._next_group():
             began = time.perf_counter()
             try:
-                written = _while_unlocked(lambda group=group: self._write(group), self._locked_seconds)  # type: ignore[misc]
+                written = while_unlocked(lambda group=group: self._write(group), self._locked_seconds)  # type: ignore[misc]
             except BaseException as error:
                 for each in group:
                     each.done.set_exception(error)
@@ -229,15 +234,3 @@ class Writers:
         """End when all accepted changes are written."""
         self._pool.shutdown()
         self._renewal.close()
-
-
-def _while_unlocked(write: Callable[[], Written], seconds: float) -> Written:
-    """Write; if another process holds the lock, wait a while."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            return write()
-        except DatastoreLockedError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)

@@ -19,7 +19,7 @@ from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from fastapi.testclient import TestClient
 
 from knnmt.errors import DatastoreLockedError
-from knnmt.service import jobs
+from knnmt.service import child_process
 from knnmt.service.access import new_key
 from knnmt.service.config import Limits
 from knnmt.service.dialects.deepl import TranslateAnswer
@@ -412,7 +412,7 @@ def test_forms_keys_and_errors(start_service: StartService, served_store: Path, 
 def test_memories_are_taken_and_sent_with_the_published_client(
     api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr(child_process, "start_process", warm.Popen)
     monkeypatch.setattr("deepl.deepl_client.time", IMPATIENT)
     [memory] = api.list_translation_memories()
     assert api.export_translation_memory_to_filepath(memory, tmp_path / "out.tmx").ok

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
 from knnmt.service.asking import TheService
+from knnmt.service.background import State
 from knnmt.service.dialects.deepl import (
     TELLING,
     LanguagesOfTexts,
@@ -34,6 +35,15 @@ from knnmt.service.documents import DocumentWork
 from knnmt.service.problems import Problem
 
 router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
+
+
+_STATUSES: dict[State, str] = {
+    "waiting": "queued",
+    "running": "translating",
+    "done": "done",
+    "failed": "error",
+    "cancelled": "error",
+}
 
 
 class DocumentAsked(LanguagesOfTexts):
@@ -101,10 +111,10 @@ async def status(document_id: InPath, request: Request, service: TheService, cal
     """The state of a document."""
     caller.require("translate")
     sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key, caller)
-    told: dict[str, Any] = {"document_id": sent.id, "status": sent.state}
+    told: dict[str, Any] = {"document_id": sent.id, "status": _STATUSES[sent.state]}
     if sent.state == "done":
         told["billed_characters"] = sent.characters
-    if sent.state == "error":
+    if sent.state == "failed":
         told["error_message"] = sent.message
     return JSONResponse(told)
 

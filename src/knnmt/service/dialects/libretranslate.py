@@ -310,10 +310,10 @@ async def translate_file(request: Request, service: TheService) -> Response:
         settings=asked.settings(),
     )
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
-    await asyncio.wrap_future(sent.ended)
-    if sent.state == "error":
+    sent = await asyncio.wrap_future(service.documents.over(sent))
+    if sent.state != "done":
         service.documents.forget(sent)
-        raise Problem(422, "failed", sent.message)
+        raise Problem(422, "failed", sent.message or "the document was cancelled")
     ending = PurePath(sent.source.name).suffix
     place = request.url_for("download_file", name=f"{sent.id}{sent.key}{ending}")
     return JSONResponse({"translatedFileUrl": str(place)})

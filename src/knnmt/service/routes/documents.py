@@ -22,7 +22,6 @@ from knnmt.translator.settings import TranslationSettings
 router = APIRouter(tags=["documents"])
 _IN_MEMORY = 1 << 20  # bytes of a document in memory before it goes to disk
 _SECRET = 32  # characters: the first half of an id names the document, the second half is its secret
-_STATES = {"queued": "waiting", "translating": "running", "done": "done", "error": "failed"}
 _BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DOCUMENT: dict[str, Any] = {
     "requestBody": {
@@ -155,10 +154,10 @@ def _shown(sent: SentDocument) -> dict[str, Any]:
         "domain": sent.work.domain.name,
         "name": sent.name,
         "download_name": sent.download_name,
-        "state": _STATES[sent.state],
-        "done": sent.translated,
-        "of": sent.units,
-        "message": sent.message or None,
+        "state": sent.state,
+        "done": sent.done,
+        "of": sent.of,
+        "message": sent.message,
     }
     return {name: value for name, value in told.items() if value is not None}
 
