@@ -37,7 +37,7 @@ from knnmt.config import BatchingConfig
 from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import building
 from knnmt.datastore.building import BuildConfig, build
@@ -141,7 +141,7 @@ def whole_build(
 
 
 def pairs_of(memory: Path) -> Iterator[SegmentPair]:
-    return read_memories([memory], ReadingConfig(), ReadingReport())
+    return read_files([memory], ReadingConfig(), ReadingReport())
 
 
 def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: int, scratch: Path) -> None:

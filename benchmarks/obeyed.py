@@ -18,7 +18,7 @@ from pathlib import Path
 
 from knnmt import Datastore, SegmentPair, Translator
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt_lab.scripts import argument_parser, directed
 
@@ -38,7 +38,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 def read(paths: Sequence[Path]) -> list[SegmentPair]:
-    return list(read_memories(paths, ReadingConfig("de", "en"), ReadingReport()))
+    return list(read_files(paths, ReadingConfig("de", "en"), ReadingReport()))
 
 
 def plain(text: str) -> str:

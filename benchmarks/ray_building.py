@@ -36,7 +36,7 @@ from building import sample
 from knnmt import Cluster
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import slices
 from knnmt.datastore.building import BuildConfig, build, empty_manifest
@@ -221,7 +221,7 @@ def main() -> None:
     ):
         scratch = Path(temporary)
         memory = sample(given.text, given.pairs, scratch)
-        pairs: list[SegmentPair] = list(read_memories([memory], ReadingConfig(), ReadingReport()))
+        pairs: list[SegmentPair] = list(read_files([memory], ReadingConfig(), ReadingReport()))
         started = time.process_time()
         parts = list(cut_slices(pairs, engine.tokenizer, engine.max_positions, Counter()))
         entries = sum(part.entries for part in parts)

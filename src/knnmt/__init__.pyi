@@ -28,7 +28,7 @@ from knnmt.distributed.cluster import Cluster as Cluster
 from knnmt.distributed.tasks import run_tasks as run_tasks
 from knnmt.documents.content import Content as Content
 from knnmt.documents.document import Replacing as Replacing, Unit as Unit
-from knnmt.documents.memories import read_memories as read_memories
+from knnmt.documents.read_memories import read_memories as read_memories
 from knnmt.documents.opening import open_document as open_document
 from knnmt.engine.base import Engine as Engine
 from knnmt.engine.forced import force_text as force_text

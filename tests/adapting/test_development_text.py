@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,12 @@ def test_all_of_it_what_is_known_and_no_more_than_asked_for(store: Datastore) ->
     assert len(text.tuning) == 5
     with pytest.raises(InputError, match="the given pairs: 0 pairs are too few"):
         read_development(store, some_pairs(4))
+
+
+def test_documents_are_read_as_they_are_for_a_store(store: Datastore, tmp_path: Path) -> None:
+    for language, word in (("de", "Satz"), ("en", "line")):
+        texts = {f"text{number}": f"{word} {number}" for number in range(40, 60)}
+        (tmp_path / f"app.{language}.json").write_text(json.dumps(texts), encoding="utf-8")
+    text = read_development(store, tmp_path)
+    pairs = {pair.source: pair.target for pair in (*text.tuning, *text.reported)}
+    assert pairs == {f"Satz {number}": f"line {number}" for number in range(40, 60)}

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from knnmt import Datastore, SegmentPair, build
 from knnmt.cli import app
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import store as bare
 from support.checkpoints import own_engine
@@ -27,7 +27,7 @@ def memory(tmp_path: Path) -> Path:
 
 
 def pairs_of(memory: Path) -> Iterator[SegmentPair]:
-    return read_memories([memory], ReadingConfig(), ReadingReport())
+    return read_files([memory], ReadingConfig(), ReadingReport())
 
 
 def built_by_command(memory: Path, checkpoint: Path, output: Path, *more: str) -> dict[str, bytes]:

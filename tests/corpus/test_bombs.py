@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from knnmt.corpus.detection import detect_format
 from knnmt.corpus.languages import match_rank
 from knnmt.corpus.lines import read_lines
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import InputError, KnnmtError, MalformedMemoryError
 from support.memories import read
 from support.small_parents import IN_BETWEEN
@@ -27,12 +29,14 @@ MEGABYTE = 1 << 20
 READER = """
 import resource, sys
 from pathlib import Path
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import KnnmtError
 for path, on_error in zip(sys.argv[1::2], sys.argv[2::2]):
     try:
         report = ReadingReport()
-        found = sum(1 for _ in read_memories([Path(path)], ReadingConfig(on_error=on_error), report))
+        found = sum(1 for _ in read_files([Path(path)], ReadingConfig(on_error=on_error), report))
         said = f"{found} {sum(report.skipped.values())}"
     except KnnmtError as error:
         said = str(error).replace("\\n", " ")
@@ -144,7 +148,7 @@ def test_files_of_two_sides_and_plain_lines_have_the_same_limit(tmp_path: Path) 
     for path in paths:
         path.write_bytes(b"x" * (17 * MEGABYTE))
     with pytest.raises(InputError, match=r"a\.de, line 1: expected lines of text, found one of more than 16 MiB"):
-        list(read_memories(paths, ReadingConfig(), ReadingReport()))
+        list(read_files(paths, ReadingConfig(), ReadingReport()))
     with pytest.raises(InputError, match=r"a\.de, line 1: .*more than 16 MiB"):
         list(read_lines(paths[0]))
     paths[0].write_bytes(b"x" * (16 * MEGABYTE - 1) + b"\ny\n")
@@ -154,7 +158,7 @@ def test_files_of_two_sides_and_plain_lines_have_the_same_limit(tmp_path: Path) 
 @pytest.mark.parametrize("options", [{}, {"format": "tsv"}, {"format": "tmx"}, {"format": "po"}, {"format": "csv"}])
 def test_devices_without_end_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(KnnmtError):
-        list(read_memories([Path("/dev/zero")] * 2, ReadingConfig(**options), ReadingReport()))  # type: ignore[arg-type]
+        list(read_files([Path("/dev/zero")] * 2, ReadingConfig(**options), ReadingReport()))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="/dev/zero, line 1: expected lines of text"):
         list(read_lines(Path("/dev/zero")))
 
@@ -163,12 +167,12 @@ def test_an_archive_that_needs_much_memory_to_unpack_is_refused(tmp_path: Path) 
     path = tmp_path / "a.tsv.xz"
     usual = lzma.compress(b"a\tb\n", preset=9 | lzma.PRESET_EXTREME)
     path.write_bytes(usual + b"\0" * 70_000 + usual)
-    assert len(list(read_memories([path], ReadingConfig(), ReadingReport()))) == 2
+    assert len(list(read_files([path], ReadingConfig(), ReadingReport()))) == 2
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30, "mode": lzma.MODE_FAST, "mf": lzma.MF_HC3, "depth": 1}]
     compressor = lzma.LZMACompressor(filters=filters)
     path.write_bytes(compressor.compress(b"a\tb\n") + compressor.flush())
     with pytest.raises(InputError, match=r"a\.tsv\.xz: cannot be read to its end: Memory usage limit exceeded"):
-        list(read_memories([path], ReadingConfig(), ReadingReport()))
+        list(read_files([path], ReadingConfig(), ReadingReport()))
 
 
 @pytest.mark.parametrize("head", [b" " * 65_536, b"\n#" * 32_768, b"# \n" * 20_000 + b"msgid"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from knnmt.corpus.reading import detect_format
+from knnmt.corpus.detection import detect_format
 
 TMX = '<?xml version="1.0"?>\n<!-- <xliff> -->\n<?stil a="b"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">'
 

@@ -8,18 +8,22 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus import markup
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.prolog import Prolog, read_prolog
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import MalformedMemoryError
 from support.small_parents import IN_BETWEEN
 
 READER = """
 import resource, sys
 from pathlib import Path
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 config = ReadingConfig(on_error=sys.argv[1])
 for path in sys.argv[2:]:
-    units = sum(1 for _ in read_memories([Path(path)], config, ReadingReport()))
+    units = sum(1 for _ in read_files([Path(path)], config, ReadingReport()))
     print(units, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
@@ -94,4 +98,4 @@ def test_entities_that_the_first_look_missed_are_refused_too(tmp_path: Path, mon
         '<seg>&lachen;</seg></tuv><tuv xml:lang="en"><seg>x</seg></tuv></tu></body></tmx>'
     )
     with pytest.raises(MalformedMemoryError, match=r"a\.tmx: declares the entity 'lachen' in its DOCTYPE"):
-        list(read_memories([path], ReadingConfig(), ReadingReport()))
+        list(read_files([path], ReadingConfig(), ReadingReport()))

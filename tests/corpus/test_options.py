@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from knnmt.corpus.reading import FORMATS, ReadingConfig, ReadingReport
+from knnmt.corpus.options import FORMATS, ReadingConfig
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import MalformedMemoryError, SettingError
 
 

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import InputError, MalformedMemoryError
 
 
-def read_files(files: dict[Path, str | bytes], config: ReadingConfig, report: ReadingReport) -> list[SegmentPair]:
+def pairs_of(files: dict[Path, str | bytes], config: ReadingConfig, report: ReadingReport) -> list[SegmentPair]:
     for path, content in files.items():
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(read_memories(list(files), config, report))
+    return list(read_files(list(files), config, report))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def read_files(files: dict[Path, str | bytes], config: ReadingConfig, report: Re
 def test_names_decide_which_file_is_the_source(tmp_path: Path, first: str, second: str, swapped: bool) -> None:
     report = ReadingReport()
     paths = tmp_path / first, tmp_path / second
-    pairs = read_files({paths[0]: "oben\nunten\n", paths[1]: "top\nbottom"}, ReadingConfig(), report)
+    pairs = pairs_of({paths[0]: "oben\nunten\n", paths[1]: "top\nbottom"}, ReadingConfig(), report)
     sides = [("top", "oben"), ("bottom", "unten")] if swapped else [("oben", "top"), ("unten", "bottom")]
     name = paths[1] if swapped else paths[0]
     assert pairs == [SegmentPair(*side, f"{name}#{number}") for number, side in enumerate(sides, start=1)]
@@ -38,7 +40,7 @@ def test_names_decide_which_file_is_the_source(tmp_path: Path, first: str, secon
 
 def test_two_files_of_one_language_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a de and a en file, but both names end in de"):
-        read_files({tmp_path / "a.de": "x\n", tmp_path / "b.de": "y\n"}, ReadingConfig(), ReadingReport())
+        pairs_of({tmp_path / "a.de": "x\n", tmp_path / "b.de": "y\n"}, ReadingConfig(), ReadingReport())
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
@@ -47,7 +49,7 @@ def test_unequal_length_always_stops(tmp_path: Path, left: str, right: str, long
     shorter = {"x.de": "x.en", "x.en": "x.de"}[longer]
     config = ReadingConfig(on_error="skip" if on_error == "skip" else "stop")
     with pytest.raises(MalformedMemoryError, match=rf"{longer}, line 3: has no partner, .*{shorter} ends after line 2"):
-        read_files({tmp_path / "x.de": left, tmp_path / "x.en": right}, config, ReadingReport())
+        pairs_of({tmp_path / "x.de": left, tmp_path / "x.en": right}, config, ReadingReport())
 
 
 def test_blank_and_broken_lines_keep_their_places(tmp_path: Path) -> None:
@@ -56,9 +58,9 @@ def test_blank_and_broken_lines_keep_their_places(tmp_path: Path) -> None:
         tmp_path / "x.en": "one\ntwo\nwaste\nfour\n",
     }
     with pytest.raises(MalformedMemoryError, match=r"x\.de, line 3: expected UTF-8, found byte 0xfc"):
-        read_files(files, ReadingConfig(), ReadingReport())
+        pairs_of(files, ReadingConfig(), ReadingReport())
     report = ReadingReport()
-    pairs = read_files(files, ReadingConfig(on_error="skip"), report)
+    pairs = pairs_of(files, ReadingConfig(on_error="skip"), report)
     assert [(pair.source, pair.target, pair.origin) for pair in pairs] == [
         ("eins", "one", f"{tmp_path / 'x.de'}#1"),
         ("vier", "four", f"{tmp_path / 'x.de'}#4"),
@@ -69,11 +71,11 @@ def test_blank_and_broken_lines_keep_their_places(tmp_path: Path) -> None:
 def test_a_text_file_needs_a_partner(tmp_path: Path) -> None:
     config = ReadingConfig()
     with pytest.raises(InputError, match=r"allein\.txt: is a text file without a partner\. Plain text needs two files"):
-        read_files({tmp_path / "allein.txt": "eins\n"}, config, ReadingReport())
+        pairs_of({tmp_path / "allein.txt": "eins\n"}, config, ReadingReport())
     files: dict[Path, str | bytes] = {tmp_path / "allein.txt": "eins\n", tmp_path / "b.tsv": "a\tb\n"}
     with pytest.raises(
         InputError, match=r"allein\.txt: is a text file without a partner; the next file .*b\.tsv is tsv"
     ):
-        read_files(files, config, ReadingReport())
+        pairs_of(files, config, ReadingReport())
     with pytest.raises(InputError, match="found UTF-16"):
-        read_files({tmp_path / "a.txt": "eins".encode("utf-16"), tmp_path / "b.txt": "x"}, config, ReadingReport())
+        pairs_of({tmp_path / "a.txt": "eins".encode("utf-16"), tmp_path / "b.txt": "x"}, config, ReadingReport())

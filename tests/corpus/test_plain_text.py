@@ -9,7 +9,7 @@ import pytest
 from knnmt.corpus.lines import read_lines
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.plain_text import document_kind
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.errors import InputError
 
@@ -94,7 +94,7 @@ def test_what_is_no_memory_is_said_to_be_what_it_is(tmp_path: Path, name: str, c
     path.write_bytes(content)
     for partner in ([], [path]):
         with pytest.raises(InputError) as refused:
-            list(read_memories([path, *partner], ReadingConfig(), ReadingReport()))
+            list(read_files([path, *partner], ReadingConfig(), ReadingReport()))
         assert f"{path}: expected" in str(refused.value)
         assert f"found {kind}. " in str(refused.value)
         assert MEMORY_ONLY in str(refused.value) or kind == "an Office document"

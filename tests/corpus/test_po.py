@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
 from support.memories import contexts, read, read_with_origins
 
@@ -193,5 +195,5 @@ def test_an_entry_whose_forms_do_not_fit_is_malformed(tmp_path: Path, entry: str
     path = tmp_path / "de.po"
     path.write_text(entry, encoding="utf-8")
     report = ReadingReport()
-    assert list(read_memories([path], ReadingConfig(on_error="skip"), report)) == []
+    assert list(read_files([path], ReadingConfig(on_error="skip"), report)) == []
     assert report.malformed == 1

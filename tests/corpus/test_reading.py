@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import InputError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -46,7 +48,7 @@ def test_every_format_in_every_compression(tmp_path: Path, kind: str, compressio
         paths.append(tmp_path / f"memory{number}{ending}")
         paths[-1].write_bytes(COMPRESS[compression](content.format(*SIDES).encode()))
     report = ReadingReport()
-    pairs = list(read_memories(paths, ReadingConfig(format=kind if forced else None), report))
+    pairs = list(read_files(paths, ReadingConfig(format=kind if forced else None), report))
     assert [(pair.source, pair.target) for pair in pairs] == [SIDES]
     assert pairs[0].origin.startswith(f"{paths[0]}#")
     assert report == ReadingReport(pairs=1)
@@ -60,7 +62,7 @@ def test_files_are_read_in_order_and_only_as_far_as_asked(tmp_path: Path) -> Non
     names = ["a.tsv", "b.de", "b.en", "c.csv", "fehlt.tmx"]
     paths = [tmp_path / name for name in names]
     report = ReadingReport()
-    pairs = read_memories(paths, ReadingConfig(), report)
+    pairs = read_files(paths, ReadingConfig(), report)
     assert [pair.target for pair in islice(pairs, 3)] == ["one", "two", "three"]
     assert report.pairs == 3
     assert next(pairs) == SegmentPair("vier", "four", f"{paths[3]}#1")
@@ -75,7 +77,7 @@ def test_a_pipe_can_be_read(tmp_path: Path) -> None:
     writer = threading.Thread(target=pipe.write_bytes, args=(content,))
     writer.start()
     report = ReadingReport()
-    assert sum(1 for _ in read_memories([pipe], ReadingConfig(), report)) == 40_000
+    assert sum(1 for _ in read_files([pipe], ReadingConfig(), report)) == 40_000
     writer.join()
 
 
@@ -86,9 +88,11 @@ import sys
 for name in ("lxml", "polib", "zstandard"):
     sys.modules[name] = None
 from pathlib import Path
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.writing import write_tmx, write_tsv
-print([pair.target for pair in read_memories([Path(sys.argv[1])], ReadingConfig(), ReadingReport())])
+print([pair.target for pair in read_files([Path(sys.argv[1])], ReadingConfig(), ReadingReport())])
 """
     command = [sys.executable, "-c", program, str(tmp_path / "a.tsv")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.sides import watched
 from knnmt.errors import LanguageWarning
@@ -41,8 +41,8 @@ def test_swapped_files_and_swapped_tags(tmp_path: Path) -> None:
     first.write_text(ENGLISH, encoding="utf-8")
     second.write_text(GERMAN, encoding="utf-8")
     with pytest.warns(LanguageWarning, match="Name its files in the other order"):
-        list(read_memories([first, second], ReadingConfig(), ReadingReport()))
-    list(read_memories([second, first], ReadingConfig(), ReadingReport()))
+        list(read_files([first, second], ReadingConfig(), ReadingReport()))
+    list(read_files([second, first], ReadingConfig(), ReadingReport()))
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>{german}</seg></tuv><tuv xml:lang="de"><seg>{english}</seg></tuv></tu>'
         for german, english in PAIRS
@@ -64,7 +64,7 @@ def test_every_file_is_looked_at(tmp_path: Path) -> None:
     right.write_text(tsv(PAIRS * 10), encoding="utf-8")
     wrong.write_text(tsv([pair[::-1] for pair in PAIRS] * 10), encoding="utf-8")
     with pytest.warns(LanguageWarning) as said:
-        assert len(list(read_memories([right, wrong, right], ReadingConfig(), ReadingReport()))) == 1800
+        assert len(list(read_files([right, wrong, right], ReadingConfig(), ReadingReport()))) == 1800
     assert [str(each.message).split(":")[0] for each in said] == [str(wrong)]
 
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import InputError, MalformedMemoryError
 from support.memories import read, read_with_origins
 
@@ -112,5 +114,5 @@ def test_carriage_returns_inside_a_line_are_malformed(tmp_path: Path) -> None:
     path = tmp_path / "mac.tsv"
     path.write_bytes(b"a\tb\rc\td\r")
     report = ReadingReport()
-    assert list(read_memories([path], ReadingConfig(on_error="skip"), report)) == []
+    assert list(read_files([path], ReadingConfig(on_error="skip"), report)) == []
     assert report.malformed == 1

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.errors import StorageError
 
@@ -36,7 +38,7 @@ def check_round_trip(path: Path, written: list[SegmentPair], changed: int, origi
     report = ReadingReport()
     config = ReadingConfig(origin_column=3)
     blank = [pair for pair in written if not (pair.source.strip() and pair.target.strip())]
-    assert list(read_memories([path], config, report)) == [pair for pair in written if pair not in blank]
+    assert list(read_files([path], config, report)) == [pair for pair in written if pair not in blank]
     assert report.skipped.total() == len(blank)
     assert not report.malformed
 
@@ -116,7 +118,7 @@ def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Path, kind
     for count in (1, 2):  # first it leads nowhere
         WRITE[kind](link, iter(pairs[:count]))
         assert link.is_symlink()
-        assert len(list(read_memories([target], ReadingConfig(), ReadingReport()))) == count
+        assert len(list(read_files([target], ReadingConfig(), ReadingReport()))) == count
     assert [path.name for path in (tmp_path / "there").iterdir()] == [target.name]
     with pytest.raises(StorageError, match="there: expected the name of a file, found a directory"):
         WRITE[kind](tmp_path / "there", iter(pairs))

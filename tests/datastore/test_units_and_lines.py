@@ -9,8 +9,10 @@ import pytest
 
 from knnmt.calibration.held_out import sample
 from knnmt.compression.pca import reduce
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.overlap import known, unseen
 from knnmt.datastore.sources import HeldSources
@@ -56,7 +58,7 @@ def test_what_is_exported_is_what_was_read(
 ) -> None:
     for number in range(1 + again):
         assert store.export(tmp_path / "out.tmx") == 0
-        read = list(read_memories([tmp_path / "out.tmx"], ReadingConfig(), ReadingReport()))
+        read = list(read_files([tmp_path / "out.tmx"], ReadingConfig(), ReadingReport()))
         assert read == UNITS
         store = Datastore.build(tmp_path / f"again{number}", read, tiny)
     assert store.export(tmp_path / "out.tsv") == 1  # a line break is what TSV cannot hold

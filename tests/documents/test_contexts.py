@@ -11,7 +11,7 @@ from knnmt import Datastore, Translator, open_document
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.plural_forms import form_contexts, singular_form
 from knnmt.documents.kept import Kept
-from knnmt.documents.memories import read_memories
+from knnmt.documents.read_memories import read_memories
 from knnmt.documents.translating import translate_document
 from knnmt.engine.transformer import TransformerEngine
 

@@ -9,8 +9,8 @@ import pytest
 import knnmt
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.report import ReadingReport
-from knnmt.documents.memories import read_memories
 from knnmt.documents.memory_reading import MemoryReading, files_or_pairs
+from knnmt.documents.read_memories import read_memories
 from knnmt.errors import InputError
 from support.pretending import GOLDEN
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.text_encodings import is_codec, text_encoding
 from knnmt.documents.opening import open_document
@@ -48,7 +48,7 @@ def opened(path: Path) -> str:
 def read(path: Path) -> str:
     """The error when a memory is read, or nothing."""
     try:
-        list(read_memories([path], ReadingConfig("de", "en"), ReadingReport()))
+        list(read_files([path], ReadingConfig("de", "en"), ReadingReport()))
     except KnnmtError as error:
         return str(error)
     return ""

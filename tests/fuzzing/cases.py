@@ -20,7 +20,9 @@ from fuzzing.samples import DOCUMENTS, MEMORIES, PACKERS, PARTNER, pairs
 from knnmt.adapting.verification import problems_beside
 from knnmt.cli.look import inspect
 from knnmt.corpus.lines import read_lines
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_files
+from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.manifest import checksum
 from knnmt.datastore.store import Datastore, matching
 from knnmt.documents.checking import check_document
@@ -151,7 +153,7 @@ def _use_memory(place: Path) -> None:
 
 def _read(paths: list[Path], config: ReadingConfig) -> None:
     report = ReadingReport()
-    for pair in read_memories(paths, config, report):
+    for pair in read_files(paths, config, report):
         f"{pair.source}{pair.target}{pair.origin}".encode()
 
 

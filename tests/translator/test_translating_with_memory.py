@@ -16,7 +16,7 @@ from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.store import Datastore
 from knnmt.engine.loading import load_engine
@@ -353,7 +353,7 @@ def test_the_papers_index_of_a_memory_that_repeats_itself(
 ) -> None:
     """Codes of keys that are searched with themselves have squared distances a little below 0."""
     faiss_or_skip()
-    pairs = list(islice(read_memories([ROOT / "examples" / "memory.tsv"], ReadingConfig(), ReadingReport()), 9))
+    pairs = list(islice(read_files([ROOT / "examples" / "memory.tsv"], ReadingConfig(), ReadingReport()), 9))
     made = Datastore.build(tmp_path / "own.store", 8 * pairs, engine)
     prepare(made, engine, kinds=["ivfpq"])
     found = translator.translate([pair.source for pair in pairs], datastore=made)

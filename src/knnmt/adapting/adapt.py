@@ -10,7 +10,7 @@ import glob
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,8 +27,7 @@ from knnmt.calibration.estimates import estimate_settings
 from knnmt.calibration.likelihood import Positions
 from knnmt.config import check
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig, build, require_free
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST
@@ -78,7 +77,7 @@ def adapt(
     store: str | Path,
     config: BuildConfig | None = None,
     *,
-    dev: str | Path | Iterable[AnyPair] | None = None,
+    dev: MemoriesOrPairs | None = None,
     sample: int = SAMPLE,
     model: Model | None = None,
     source_lang: str | None = None,
@@ -101,7 +100,7 @@ def adapt(
         plan of what to hold out, which has its development text
     store: a directory that does not exist yet
     config: how to build it
-    dev: a file or pairs to tune and report on; then nothing is held out. They do not become part of the store
+    dev: files or pairs to tune and report on; then nothing is held out. They do not become part of the store
     sample: at most this many pairs are translated and scored; 0 for none
     model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded `Translator`; by default the
         shipped model for the languages of the memories
@@ -162,14 +161,13 @@ class _Report:
 
 def _planned(
     memories: MemoriesOrPairs,
-    dev: str | Path | Iterable[AnyPair] | None,
+    dev: MemoriesOrPairs | None,
     reading: ReadingConfig,
     report: _Report,
 ) -> Plan:
-    languages = reading.source_language, reading.target_language
-    development: Iterable[SegmentPair] | None = None
-    if dev is not None:
-        development = read_memories(dev, reading) if isinstance(dev, str | Path) else as_pairs(dev, languages)
+    development = None if dev is None else files_or_pairs(dev, reading)
+    if isinstance(development, MemoryReading):
+        development = development.pairs()
     given = files_or_pairs(memories, reading)
     if not isinstance(given, MemoryReading):
         pairs = list(given)  # they are read several times

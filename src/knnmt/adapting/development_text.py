@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
 from knnmt.corpus.visible import visible
+from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,13 +33,13 @@ class DevelopmentText:
 
 def read_development(
     store: Datastore,
-    development: str | Path | Iterable[SegmentPair],
+    development: MemoriesOrPairs,
     most: int = MAX_PAIRS,
     all_dev: bool = False,
     keep_known: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> DevelopmentText:
-    """Divide a memory in any format, or pairs, by a hash of their sources.
+    """Divide memories in any format, or pairs, by a hash of their sources.
 
     most: at most this many pairs of either kind, evenly chosen from the text
     all_dev: tune on all of it, and report the same
@@ -50,14 +48,14 @@ def read_development(
     """
     from knnmt.datastore.overlap import overlap  # brings NumPy, and the command line must start at once
 
-    name, report = "the given pairs", ReadingReport()
-    if isinstance(development, str | Path):
-        name, manifest = str(development), store.manifest
-        reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
-        development = read_memories([Path(development)], reading, report)
-    pairs = list(development)
-    for reason, count in report.skipped.most_common():
-        tell(f"left out    {count:,} of {name}: {visible(reason)}")
+    manifest = store.manifest
+    text = files_or_pairs(development, ReadingConfig(manifest.source_language, manifest.target_language))
+    if isinstance(text, MemoryReading):
+        name, pairs = " and ".join(map(str, text.paths)), list(text.pairs())
+        for reason, count in text.report.skipped.most_common():
+            tell(f"left out    {count:,} of {name}: {visible(reason)}")
+    else:
+        name, pairs = "the given pairs", list(text)
     found = overlap(store, pairs)
     if found.known:
         fate = "kept" if keep_known else "left out"
@@ -69,7 +67,7 @@ def read_development(
     tuning, reported = (usable, usable) if all_dev else halves(usable)
     if not tuning or not reported:
         raise InputError(f"{name}: {len(usable)} pairs are too few to tune and report on; give more, or --all-dev")
-    text = DevelopmentText(name, spread(tuning, most), spread(reported, most))
-    other = "the same pairs are reported" if all_dev else f"{len(text.reported):,} others are reported"
-    tell(f"development {len(text.tuning):,} pairs of {name} for tuning; {other}")
-    return text
+    divided = DevelopmentText(name, spread(tuning, most), spread(reported, most))
+    other = "the same pairs are reported" if all_dev else f"{len(divided.reported):,} others are reported"
+    tell(f"development {len(divided.tuning):,} pairs of {name} for tuning; {other}")
+    return divided

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from knnmt.adapting.development_text import MAX_PAIRS, DevelopmentText, read_development
 from knnmt.adapting.tuning_config import TuningConfig
 from knnmt.adapting.tuning_steps import StoreTuning, Tell, TuningResult
-from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
+from knnmt.documents.memory_reading import MemoriesOrPairs
 from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.index.progress import Bars, no_bars
@@ -19,7 +18,7 @@ from knnmt.retrieval.open_store import require_for_fast
 
 def tune(
     store: str | Path | Datastore,
-    dev: str | Path | Iterable[SegmentPair] | DevelopmentText,
+    dev: MemoriesOrPairs | DevelopmentText,
     config: TuningConfig | None = None,
     *,
     pairs: int = MAX_PAIRS,
@@ -35,7 +34,7 @@ def tune(
 ) -> TuningResult:
     """Choose k, T, λ and cache of a store on development text, as `knnmt tune` does, and save them with the store.
 
-    dev: pairs like the text to translate: a memory in any format, pairs, or text that is already divided (then `pairs`,
+    dev: text like that to translate: memories in any format, pairs, or text that is already divided (then `pairs`,
         `all_dev` and `keep_known` have no effect)
     config: how to choose, and what may be lost
     pairs: at most this many pairs tune, and at most this many are reported, from all over the text

@@ -18,7 +18,7 @@ from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.reading import read_memories
+from knnmt.documents.read_memories import read_memories
 from knnmt.engine.shipped import shipped_models
 
 

@@ -16,8 +16,8 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
 from knnmt.documents.check_page import check_page, summary
 from knnmt.documents.checking import Report, check_document, check_units
-from knnmt.documents.memories import jobs_of, matched_units
 from knnmt.documents.opening import open_document
+from knnmt.documents.read_memories import jobs_of, matched_units
 from knnmt.errors import InputError, SettingError
 from knnmt.output_files import write_output
 

@@ -14,10 +14,9 @@ from knnmt.cli.options import ModelOfStore, Threads
 from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.manifest import INDEXES
+from knnmt.documents.read_memories import read_memories
 from knnmt.engine.checkpoint import NamedByStore
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def prepare_store(
         manifest = store.manifest
         reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
         # From the half for tuning: the other is for reports.
-        tuning, _ = halves(read_memories([development], reading, ReadingReport()))
+        tuning, _ = halves(read_memories(development, reading))
         pairs = spread(tuning, _DEVELOPMENT_PAIRS)
     heading = " ".join(f"{f'ms/{size}':>8}" for size in BATCHES)
     table(f"{'index':<42} {'recall':>7} {'variation':>10} {heading} {'B/entry':>8}")

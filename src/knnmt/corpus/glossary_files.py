@@ -13,7 +13,7 @@ from knnmt.corpus.markup import local_name, read_units
 from knnmt.corpus.opening import open_stream, origin_name
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.prolog import read_prolog
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.errors import InputError
 
@@ -55,7 +55,7 @@ def read_terms(
 
 
 def _pairs(path: Path, config: ReadingConfig, report: ReadingReport) -> Iterator[tuple[Term, str]]:
-    for pair in read_memories(path, config, report):
+    for pair in read_files([path], config, report):
         yield Term(pair.source.strip(), pair.target.strip()), pair.origin
 
 

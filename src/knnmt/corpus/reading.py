@@ -8,9 +8,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from knnmt.corpus.detection import detect_format
-from knnmt.corpus.filters import FilterConfig, filter_pairs
 from knnmt.corpus.opening import open_stream, origin_name
-from knnmt.corpus.options import FORMATS, ReadingConfig
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.paired import read_paired, target_comes_first
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.plain_text import MEMORIES, document_kind, require_text
@@ -22,8 +21,6 @@ from knnmt.corpus.tmx import read_tmx
 from knnmt.corpus.xliff import read_xliff
 from knnmt.errors import InputError
 
-__all__ = ["FORMATS", "ReadingConfig", "ReadingReport", "detect_format", "read_memories"]
-
 _Reader = Callable[[BufferedReader, str, ReadingConfig, ReadingReport], Iterator[SegmentPair]]
 _READERS: dict[str, _Reader] = {
     "tsv": read_tsv,
@@ -34,35 +31,25 @@ _READERS: dict[str, _Reader] = {
 }
 
 
-def read_memories(
-    memories: str | Path | Sequence[str | Path],
-    config: ReadingConfig | None = None,
-    report: ReadingReport | None = None,
-    filters: FilterConfig | None = None,
+def read_files(
+    files: Sequence[Path], config: ReadingConfig | None = None, report: ReadingReport | None = None
 ) -> Iterator[SegmentPair]:
-    """Pairs of all files in order, read on demand in constant memory; `knnmt.read_memories` also reads documents and
-    folders.
+    """Pairs of all files in order, read on demand in constant memory. `knnmt.read_memories` reads documents as well.
 
-    memories: TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, also compressed. Two plain-text files in a row are the two
-        sides of one memory: the language tags at the end of their names say which is the source, otherwise it is the
-        first.
-    config: the languages, German and English by default, and how to read
-    report: counts what happens to every unit
-    filters: which pairs to leave out; by default none
+    Args:
+        files: TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, also compressed. Two plain-text files in a row are the two
+            sides of one memory: the language tags at the end of their names say which is the source, otherwise it is
+            the first.
+        config: the languages, German and English by default, and how to read.
+        report: counts what happens to every unit.
     """
-    paths = [memories] if isinstance(memories, str | Path) else memories
-    report = ReadingReport() if report is None else report
-    pairs = _read(list(map(Path, paths)), config or ReadingConfig(), report)
-    return pairs if filters is None else filter_pairs(pairs, filters, report.skipped)
-
-
-def _read(paths: Sequence[Path], config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
-    remaining = iter(paths)
+    config, report = config or ReadingConfig(), ReadingReport() if report is None else report
+    remaining = iter(files)
     for path in remaining:
-        with ExitStack() as files:
-            stream, found = _open(path, config, files)
+        with ExitStack() as opened:
+            stream, found = _open(path, config, opened)
             if found == "text":
-                pairs = _text_pairs(path, stream, next(remaining, None), config, report, files)
+                pairs = _text_pairs(path, stream, next(remaining, None), config, report, opened)
             else:
                 pairs = _READERS[found](stream, origin_name(path), config, report)
             sides = SidesCheck(path, found, config)
@@ -73,8 +60,8 @@ def _read(paths: Sequence[Path], config: ReadingConfig, report: ReadingReport) -
             sides.end()
 
 
-def _open(path: Path, config: ReadingConfig, files: ExitStack) -> tuple[BufferedReader, str]:
-    stream = files.enter_context(open_stream(path, config.max_bytes))
+def _open(path: Path, config: ReadingConfig, opened: ExitStack) -> tuple[BufferedReader, str]:
+    stream = opened.enter_context(open_stream(path, config.max_bytes))
     require_text(path, stream.peek())
     return stream, config.format or detect_format(path, stream.peek())
 
@@ -85,14 +72,14 @@ def _text_pairs(
     second: Path | None,
     config: ReadingConfig,
     report: ReadingReport,
-    files: ExitStack,
+    opened: ExitStack,
 ) -> Iterator[SegmentPair]:
     advice = "Plain text needs two files in a row, source and target; in one file, put a tab between them"
     if config.format is None and (kind := document_kind(first, first_stream.peek())):
         raise InputError(f"{first}: expected a translation memory, found {kind}. Memories are {MEMORIES}")
     if second is None:
         raise InputError(f"{first}: is a text file without a partner. {advice}")
-    second_stream, found = _open(second, config, files)
+    second_stream, found = _open(second, config, opened)
     if found != "text":
         raise InputError(f"{first}: is a text file without a partner; the next file {second} is {found}. {advice}")
     sides = [(first_stream, origin_name(first)), (second_stream, origin_name(second))]

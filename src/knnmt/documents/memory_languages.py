@@ -18,9 +18,9 @@ from knnmt.corpus.po import po_languages
 from knnmt.corpus.tmx import tmx_languages
 from knnmt.corpus.xliff import xliff_languages
 from knnmt.documents.elements import plain
-from knnmt.documents.memories import jobs_of, named_side, read_memories
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.documents.opening import document_format, open_document
+from knnmt.documents.read_memories import jobs_of, named_side, read_memories
 from knnmt.engine.language_codes import same_language
 from knnmt.engine.model_choice import ModelChoice, choose_model
 from knnmt.errors import LanguagesRequiredError, LanguageWarning

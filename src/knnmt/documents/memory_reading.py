@@ -13,7 +13,7 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
 from knnmt.corpus.report import ReadingReport, counted
 from knnmt.corpus.visible import visible
-from knnmt.documents.memories import read_memories
+from knnmt.documents.read_memories import read_memories
 from knnmt.errors import InputError
 
 MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[AnyPair]

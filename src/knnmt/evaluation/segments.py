@@ -14,9 +14,9 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.paired import read_paired
 from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
 from knnmt.corpus.plain_text import require_plain_text
-from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves
+from knnmt.documents.read_memories import read_memories
 
 Half = Literal["all", "report", "tune"]
 HALVES: dict[Half, str] = {
@@ -68,7 +68,7 @@ def read_text(source: Path, reference: Path, config: ReadingConfig, half: Half =
 
 
 def read_pairs(memory: Path, config: ReadingConfig, half: Half = "all") -> EvaluationText:
-    """A memory in any format, whose targets are the references."""
+    """A memory or a document in any format, whose targets are the references."""
     report = ReadingReport()
     return _half_of(list(read_memories([memory], config, report)), memory.name, half, report)
 

@@ -13,7 +13,7 @@ from knnmt.corpus.languages import direction, is_tag, matches, plain_name
 from knnmt.corpus.opening import origin_name
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories as read_files
+from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.sides import SidesCheck
 from knnmt.documents.document import Document, State, Unit
