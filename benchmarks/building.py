@@ -40,7 +40,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import building
-from knnmt.datastore.building import BuildConfig, build
+from knnmt.datastore.building import BuildConfig, write_store
 from knnmt.datastore.passing import begin_passes
 from knnmt.datastore.prepared import Slice
 from knnmt.datastore.slices import cut_slices, encode_slice, write_segment
@@ -136,7 +136,7 @@ def whole_build(
         mock.patch.object(building, "preparers", return_value=processes),
         spending() as spent,
     ):
-        built = build(store, pairs_of(memory), engine, BuildConfig(batch_tokens=batch_tokens))
+        built = write_store(store, pairs_of(memory), engine, BuildConfig(batch_tokens=batch_tokens))
     return sum(segment.entries for segment in built.manifest.segments), spent, timings
 
 

@@ -31,7 +31,7 @@ def measure(arguments: argparse.Namespace, model: str) -> list[tuple[str, str, s
     store, started = place / "store", time.perf_counter()
     if not store.exists() or is_unfinished(store):
         place.mkdir(parents=True, exist_ok=True)
-        adapt(memory[: arguments.pairs], store, sample=1000, model=translator, tell=print, verbose=True)
+        adapt(memory[: arguments.pairs], store, sample=1000, model=translator, on_message=print, verbose=True)
         print(f"{time.perf_counter() - started:.0f} s")
     gain = as_record(Gain, read_settings(store)["gain"])
     report = evaluate(dev, store, half="report", skip_known=True, model=translator, output=place / "scores")

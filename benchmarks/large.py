@@ -29,7 +29,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.building import build, new_store, publish_new_store
+from knnmt.datastore.building import new_store, publish_new_store, write_store
 from knnmt.datastore.manifest import SEGMENTS, SegmentRecord
 from knnmt.datastore.postings import posting_arrays
 from knnmt.datastore.slices import write_segment
@@ -210,7 +210,7 @@ def main() -> None:
     if not real.exists():
         from knnmt.engine.loading import load_engine
 
-        build(real, text("train", arguments.pairs), load_engine(str(model), device="cpu", dtype="float32"))
+        write_store(real, text("train", arguments.pairs), load_engine(str(model), device="cpu", dtype="float32"))
     for entries in arguments.entries:
         store = arguments.place / f"{arguments.dim}-{entries}"
         if not store.exists():

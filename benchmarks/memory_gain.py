@@ -44,7 +44,7 @@ def measure(directory: Path, domain: str, model: str, counts: Sequence[int]) -> 
         stores.append(store)
         if not store.exists():
             store.parent.mkdir(parents=True, exist_ok=True)
-            adapt(planned(spread(memory, count), choosing), store, sample=0, model=translator, tell=print)
+            adapt(planned(spread(memory, count), choosing), store, sample=0, model=translator, on_message=print)
     print(evaluate(dev, stores, half="report", skip_known=True, model=translator, output=stores[0].parent / "scores"))
 
 

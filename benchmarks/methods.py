@@ -43,7 +43,7 @@ def main() -> None:
     translator = Translator(threads=1, settings="raw")
     stores = {name: Datastore.open(Path(place), translator.engine) for name, place in places.items()}
     texts = {
-        name: read_development(store, domain_file(name, "dev"), given.pairs, tell=lambda _: None)
+        name: read_development(store, domain_file(name, "dev"), given.pairs, on_message=lambda _: None)
         for name, store in stores.items()
     }
     print_header("domain", "entries", "method", "nats a token", "seeds", "other text", "updates", "CPU s a seed")

@@ -39,7 +39,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import slices
-from knnmt.datastore.building import BuildConfig, build, empty_manifest
+from knnmt.datastore.building import BuildConfig, empty_manifest, write_store
 from knnmt.datastore.manifest import SegmentRecord, StoredFile
 from knnmt.datastore.prepared import Slice
 from knnmt.datastore.slices import cut_slices
@@ -87,7 +87,7 @@ def build_part(pairs: list[SegmentPair], place: Path, slice_entries: int) -> flo
 
 def build_part_here(pairs: list[SegmentPair], place: Path, engine: Engine[Any]) -> float:
     started = time.process_time()
-    build(place, pairs, engine)
+    write_store(place, pairs, engine)
     return time.process_time() - started
 
 
@@ -193,7 +193,7 @@ def measured(
     done = [pool.submit(build_part, part, place / f"part-{each}", size) for each, part in enumerate(parts)]
     without, wall_without = sum(future.result() for future in done), time.perf_counter() - began
     began, before, around = time.perf_counter(), time.process_time(), children_seconds()
-    build(place / "ray", pairs, engine, encode=encode_on(cluster))
+    write_store(place / "ray", pairs, engine, encode=encode_on(cluster))
     driver, around = time.process_time() - before, children_seconds() - around
     wall_ray = time.perf_counter() - began
     workers = sum(float(path.read_text(encoding="utf-8")) for path in place.glob("*.seconds"))
@@ -229,13 +229,13 @@ def main() -> None:
         size = statistics.mean(len(pickle.dumps(part)) for part in parts)
         print(f"{cpu_name()}: {len(pairs):,} pairs, {entries:,} entries, {len(parts)} slices of {size / 1e6:.2f} MB")
         cluster = Cluster("local", workers=given.workers)
-        build(scratch / "warm", pairs[:200], engine)
+        write_store(scratch / "warm", pairs[:200], engine)
         slices.SLICE_ENTRIES = _FEW  # so that every worker has some
         building.encode_part = timed_part
         warm = scratch / "warming"
         warm.mkdir()
         few = pairs[: min(len(pairs), _WARMING)]
-        build(warm / "ray", few, engine, encode=encode_on(cluster))
+        write_store(warm / "ray", few, engine, encode=encode_on(cluster))
         plain_few = build_part_here(few, warm / "plain", engine)
         starting = (children_seconds(workers=True) - plain_few) / given.workers
         slices.SLICE_ENTRIES = given.slice

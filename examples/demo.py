@@ -89,7 +89,7 @@ def demonstrate(direction: str, store: Path, memory: list[SegmentPair], work: li
         )
     shutil.rmtree(store, ignore_errors=True)
     translator = Translator(direction)
-    made = knnmt.adapt(memory, store, sample=0, model=translator, tell=lambda line: print(f"  {line}"))
+    made = knnmt.adapt(memory, store, sample=0, model=translator, on_message=lambda line: print(f"  {line}"))
 
     new = knnmt.unseen(made.store, work)
     print(f"\nTranslating {len(new):,} strings of which the memory holds neither side ({len(work):,} in all):")

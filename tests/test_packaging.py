@@ -26,7 +26,7 @@ from knnmt.compression.pruning import prune
 from knnmt.index.store_index import StoreIndex
 reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "reduced", 8)
 print(prune(reduced, Path(sys.argv[2]) / "pruned", StoreIndex(reduced).search).manifest.transforms)
-from knnmt.adapting.tuning_by_search import beam_states
+from knnmt.adapting.cache_tuning import beam_states
 from knnmt.adapting.development import search_text
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.adapting.tuning_by_likelihood import tune_positions
@@ -40,12 +40,6 @@ texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for
 train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.datastore.path)
 gated = knnmt.retrieval.settings.RetrievalSettings(gate=0.5)
 print(translator.memories.retrieval(opened.datastore, gated).config.signature())
-from knnmt_lab.combiner_rows import collect_rows
-from knnmt_lab.combiner_training import CombinerConfig, train_combiner
-rows = [collect_rows(translator.engine, opened, some, 4, None) for some in (pairs[4:5], pairs[5:])]
-train_combiner(opened, *rows, config, config, CombinerConfig(updates=1)).combiner.write(opened.datastore.path)
-robust = knnmt.retrieval.settings.RetrievalSettings(combiner="robust")
-print(translator.memories.retrieval(opened.datastore, robust).signature())
 """
 )
 
@@ -64,13 +58,12 @@ def test_the_sources_alone_translate_reduce_prune_tune_and_train_with_four_packa
         env=clean_environment(PYTHONPATH=str(ROOT / "src")),
     )
     assert done.stderr == ""
-    place, text, transforms, dim, signature, combined = done.stdout.splitlines()
+    place, text, transforms, dim, signature = done.stdout.splitlines()
     assert Path(place) == ROOT / "src" / "knnmt" / "__init__.py"
     assert text == "Thank you!"
     assert transforms == "('pca:8', 'prune:k=2,seed=0')"
     assert dim == "320"
     assert signature.endswith("|gate:0.5")
-    assert "|combiner:robust/" in combined
 
 
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]

@@ -23,7 +23,7 @@ from knnmt.corpus.splitting import divide as divide, halves as halves, spread as
 from knnmt.datastore.building import BuildConfig as BuildConfig
 from knnmt.datastore.copying import copy_store as copy_store
 from knnmt.datastore.overlap import overlap as overlap, unseen as unseen
-from knnmt.datastore.store import matching as matching
+from knnmt.datastore.store import Datastore as Datastore, matching as matching
 from knnmt.distributed.cluster import Cluster as Cluster
 from knnmt.distributed.tasks import run_tasks as run_tasks
 from knnmt.documents.content import Content as Content
@@ -46,9 +46,8 @@ from knnmt.evaluation.scoring import (
     score as score,
 )
 from knnmt.evaluation.systems import System as System, gather_systems as gather_systems
-from knnmt.adapting.tune import tune as tune
-from knnmt.adapting.tuning_steps import TuningResult as TuningResult
-from knnmt.adapting.combined_stores import merge as merge, shard_set as shard_set, split as split
+from knnmt.adapting.tune import TuningResult as TuningResult, tune as tune
+from knnmt.adapting.merge import merge as merge, shard_set as shard_set, split as split
 from knnmt.adapting.development import search_text as search_text
 from knnmt.adapting.development_text import DevelopmentText as DevelopmentText, read_development as read_development
 from knnmt.calibration.fidelity import fidelity as fidelity
@@ -59,7 +58,7 @@ from knnmt.adapting.gate_training import (
     train_gate as train_gate,
 )
 from knnmt.calibration.likelihood import Positions as Positions
-from knnmt.adapting.build import Built as Built, Datastore as Datastore, build as build
+from knnmt.adapting.build import Built as Built, build as build
 from knnmt.adapting.tuning_by_likelihood import (
     squared_temperatures as squared_temperatures,
     tune_positions as tune_positions,

@@ -17,7 +17,7 @@ import pytest
 
 from knnmt import Translator
 from knnmt.adapting import adapt as adapting
-from knnmt.adapting import tuning_steps
+from knnmt.adapting import tune as tuning
 from knnmt.adapting.adapt import adapt
 from knnmt.adapting.development import search_text
 from knnmt.adapting.gain import Gain, measure_gain
@@ -45,7 +45,7 @@ PAIRS = some_pairs(160)
 @pytest.fixture(autouse=True)
 def little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long; and few pairs are enough to hold out."""
-    monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 1)
+    monkeypatch.setattr(tuning, "CACHE_PAIRS", 1)
     for module in ("holding_out", "adapt"):
         monkeypatch.setattr(f"knnmt.adapting.{module}.MIN_HELD_OUT", 12)
 
@@ -81,7 +81,7 @@ def test_every_step_gives_what_it_gives_by_itself(
     pairs = [*PAIRS, SegmentPair("etwas anderes", copied, "own.tsv#copied")]
     planned = plan(lambda: pairs)
     heard: list[str] = []
-    made = adapt(planned, tmp_path / "own.store", model=translator, sample=3, tell=heard.append, verbose=True)
+    made = adapt(planned, tmp_path / "own.store", model=translator, sample=3, on_message=heard.append, verbose=True)
     said = "\n".join(heard)
     assert str(made) == said
 
@@ -146,19 +146,19 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
     planned = plan(lambda: PAIRS)
     done: Counter[str] = Counter()
     for module, name in (
-        (adapting, "build"),
-        (tuning_steps, "pass_over"),
+        (adapting, "write_store"),
+        (tuning, "pass_over"),
         (adapting, "measure_gain"),
     ):
         monkeypatch.setattr(module, name, counting(getattr(module, name), done))
     heard: list[str] = []
-    whole = adapt(planned, tmp_path / "whole", model=translator, sample=1, tell=heard.append)
+    whole = adapt(planned, tmp_path / "whole", model=translator, sample=1, on_message=heard.append)
     assert "built      " in heard[1]
     done.clear()
     for line in range(1, len(heard)):  # after the last one, nothing is left to do
         before, tell = stop_at(line + (line > 1))  # from the second run on, the first line says that it goes on
         with pytest.raises(KeyboardInterrupt):
-            adapt(planned, tmp_path / "s", model=translator, sample=1, tell=tell)
+            adapt(planned, tmp_path / "s", model=translator, sample=1, on_message=tell)
         assert is_unfinished(tmp_path / "s") == (tmp_path / "s").exists() == (line > 1)
         assert [*map(timeless, before[line > 1 :])] == [timeless(each.replace("whole", "s")) for each in heard[:line]]
         if line > 1:  # what is built can be used
@@ -167,7 +167,7 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
                 adapt(PAIRS[:100], tmp_path / "s", model=translator)
     made = adapt(planned, tmp_path / "s", model=translator, sample=1)
     assert not is_unfinished(made.store.path)
-    assert done == {"build": 1, "pass_over": 2, "measure_gain": 1}  # both halves
+    assert done == {"write_store": 1, "pass_over": 2, "measure_gain": 1}  # both halves
     assert list(made.store.pairs()) == list(whole.store.pairs())
     assert read_profiles(made.store.path) == read_profiles(whole.store.path)
     assert made.gain == whole.gain
@@ -182,10 +182,10 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
         bad = replace(found.fading.fading, interpolation_weight=0.01)
         return replace(found, tried=tuple(replace(each, fading=bad) for each in found.tried))
 
-    monkeypatch.setattr(tuning_steps, "tune_positions", badly)
+    monkeypatch.setattr(tuning, "tune_positions", badly)
     heard: list[str] = []
     tell, planned = heard.append, plan(lambda: PAIRS)
-    made = adapt(planned, tmp_path / "own.store", model=translator, sample=0, tell=tell, verbose=True).store.path
+    made = adapt(planned, tmp_path / "own.store", model=translator, sample=0, on_message=tell, verbose=True).store.path
     assert default_profile(made) is None
     estimated = translator.memories.open(made).resolve()
     assert read_profiles(made)["segments"].config == estimated
@@ -202,7 +202,7 @@ def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Tr
     pairs = some_pairs(60)
     planned = plan(lambda: pairs, [*some_pairs(60, start=300), *some_pairs(8)])
     heard: list[str] = []
-    made = adapt(planned, tmp_path / "s", model=translator, sample=0, tell=heard.append)
+    made = adapt(planned, tmp_path / "s", model=translator, sample=0, on_message=heard.append)
     assert list(made.store.pairs()) == pairs
     assert made.gain is not None
     assert made.gain.pairs + made.gain.known == len(planned.reported)
@@ -217,7 +217,7 @@ def test_too_little_text_is_said_and_the_store_made(translator: Translator, tmp_
         "known": plan(lambda: some_pairs(50), some_pairs(50)),
     }.items():
         heard: list[str] = []
-        made = adapt(planned, tmp_path / name, model=translator, tell=heard.append)
+        made = adapt(planned, tmp_path / name, model=translator, on_message=heard.append)
         assert made.gain is None
         assert list(made.store.pairs()) == some_pairs(50)
         assert not read_profiles(made.store.path)
@@ -233,7 +233,7 @@ def test_without_sacrebleu_there_is_perplexity_and_advice(
 
     monkeypatch.setattr(adapting, "require_sacrebleu", missing)
     heard: list[str] = []
-    made = adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, tell=heard.append)
+    made = adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, on_message=heard.append)
     assert made.gain is not None
     assert made.gain.translated == 0
     assert [line for line in heard if line.startswith("BLEU")] == [
@@ -249,12 +249,12 @@ def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_pa
     assert not list(tmp_path.iterdir())
     planned = plan(lambda: PAIRS[:130])
     with pytest.raises(KeyboardInterrupt):
-        adapt(planned, store, model=translator, tell=stop_at(1)[1])
+        adapt(planned, store, model=translator, on_message=stop_at(1)[1])
     (work,) = tmp_path.iterdir()
     with writer_lock(work), pytest.raises(DatastoreLockedError, match="another process is writing"):
         adapt(planned, store, model=translator)
     heard: list[str] = []
-    adapt(plan(lambda: some_pairs(31)), store, model=translator, tell=heard.append)
+    adapt(plan(lambda: some_pairs(31)), store, model=translator, on_message=heard.append)
     assert heard[0].startswith(f"noted      {work} is left from another text")
     assert work.exists()
     with pytest.raises(DatastoreExistsError, match="Add to it with"):
@@ -300,13 +300,13 @@ from support.datastore_pairs import some_pairs
 from knnmt import Translator
 from knnmt.datastore import slices
 from knnmt.adapting import adapt as adapting
-from knnmt.adapting import tuning_steps
+from knnmt.adapting import tune as tuning
 from knnmt.adapting.holding_out import plan
 slices.SLICE_ENTRIES = 600
-tuning_steps.CACHE_PAIRS = 1
+tuning.CACHE_PAIRS = 1
 translator = Translator(sys.argv[1], device="cpu")
 planned, tell = plan(lambda: some_pairs(420)), lambda line: print(line, flush=True)
-adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell, verbose=True)
+adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, on_message=tell, verbose=True)
 """
 
 

@@ -29,7 +29,7 @@ def test_a_file_and_its_pairs_are_divided_alike(store: Datastore, tmp_path: Path
     pairs = some_pairs(30, start=2)
     write_tsv(tmp_path / "dev.tsv", pairs)
     heard: list[str] = []
-    of_file = read_development(store, str(tmp_path / "dev.tsv"), tell=heard.append)
+    of_file = read_development(store, str(tmp_path / "dev.tsv"), on_message=heard.append)
     tuning, reported = halves(pairs[2:])
     stripped = [[pair.source.strip() for pair in part] for part in (tuning, reported)]
     assert [[each.strip() for each in part] for part in texts(of_file)] == stripped

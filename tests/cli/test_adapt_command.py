@@ -31,7 +31,7 @@ def write(path: Path, count: int, start: int = 0) -> Path:
 def test_one_command_from_memories_to_translations(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.adapting.tune.CACHE_PAIRS", 1)
     for module in ("holding_out", "adapt"):
         monkeypatch.setattr(f"knnmt.adapting.{module}.MIN_HELD_OUT", 12)
     memories = write(tmp_path / "one.tsv", 100), write(tmp_path / "two.tsv", 65, start=95)  # the last five twice
@@ -50,7 +50,7 @@ def test_one_command_from_memories_to_translations(
     assert len(list(Datastore.open(store).pairs())) == 160
     heard: list[str] = []
     pairs = knnmt.read_memories(memories, filters=FilterConfig(duplicates=False))
-    made = knnmt.adapt(pairs, tmp_path / "py.store", sample=2, model=tiny_checkpoint, tell=heard.append)
+    made = knnmt.adapt(pairs, tmp_path / "py.store", sample=2, model=tiny_checkpoint, on_message=heard.append)
     assert [timeless(line) for line in heard] == [timeless(line).replace("own", "py") for line in lines[1:-1]]
     assert str(made).splitlines() == heard
     assert files_of(made.store.path) == files_of(store)
@@ -92,7 +92,9 @@ def test_development_text_is_no_part_of_the_store(tmp_path: Path, tiny_checkpoin
     assert len(list(Datastore.open(store).pairs())) == 60
     heard: list[str] = []
     in_python = tmp_path / "py.store"
-    made = knnmt.adapt(str(memory), str(in_python), dev=str(development), model=tiny_checkpoint, tell=heard.append)
+    made = knnmt.adapt(
+        str(memory), str(in_python), dev=str(development), model=tiny_checkpoint, on_message=heard.append
+    )
     assert made.gain is None
     assert isinstance(made.store, Datastore)
     assert [timeless(line) for line in heard] == [

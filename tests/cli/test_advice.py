@@ -42,7 +42,7 @@ def follow(said: str) -> list[str]:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory with the files that placeholders in advice would be."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.adapting.tune.CACHE_PAIRS", 1)
     Path("MEMORY").write_text("Abbrechen\tCancel\n", encoding="utf-8")
     for name, pairs in {"own.tsv": some_pairs(120), "dev.tsv": some_pairs(40, start=400)}.items():
         lines = "".join(f"{each.source}\t{each.target}\n" for each in pairs)

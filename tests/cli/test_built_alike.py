@@ -13,7 +13,6 @@ from knnmt.cli import app
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
-from knnmt.datastore import store as bare
 from support.checkpoints import own_engine
 from support.copied_stores import files_of
 from support.datastore_pairs import some_pairs
@@ -40,13 +39,11 @@ def built_by_command(memory: Path, checkpoint: Path, output: Path, *more: str) -
 def test_the_command_and_the_call_make_the_same_store(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
     engine = own_engine(str(tiny_checkpoint))
-    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine)
-    assert isinstance(made, Datastore)
-    assert files_of(made.path) == by_command
     built = build(str(memory), str(tmp_path / "c" / "s"), model=tiny_checkpoint, device="cpu")
     assert isinstance(built.store, Datastore)
     assert files_of(built.store.path) == by_command
-    read, made_of = str(built).splitlines()
+    read, made_of, settings = str(built).splitlines()
+    assert settings.startswith("settings   k:8|")
     assert read == "read       60 pairs from 1 file"
     assert made_of.startswith(f"built      {built.store.path}: 60 sentences, ")
     of_pairs = build(pairs_of(memory), tmp_path / "d" / "s", model=engine)
@@ -57,10 +54,10 @@ def test_the_command_and_the_call_make_the_same_store(memory: Path, tiny_checkpo
 def test_so_they_do_without_settings(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     engine = own_engine(str(tiny_checkpoint))
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s", "--no-estimate")
-    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine, estimate=False)
+    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine)
     assert files_of(made.path) == by_command
-    lower = bare.Datastore.build(tmp_path / "c" / "s", pairs_of(memory), engine)
-    assert files_of(lower.path) == by_command
+    called = build(pairs_of(memory), tmp_path / "c" / "s", model=engine, estimate=False)
+    assert files_of(called.store.path) == by_command
 
 
 def test_a_single_pair_is_enough(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_merged_store_translates_as_one_that_was_built_from_both(
     stores = [tmp_path / "one", tmp_path / "two"]
     memories = [some_pairs(30, "a.tsv"), some_pairs(30, "b.tsv", start=25)]
     for path, pairs in zip(stores, memories, strict=True):
-        Datastore.build(path, pairs, tiny, config, estimate=False)
+        Datastore.build(path, pairs, tiny, config)
     merged = knnmt.merge(stores, tmp_path / "merged", model=tiny)
     built = Datastore.build(tmp_path / "built", [*memories[0], *memories[1]], tiny, config)
     assert list(merged.pairs()) == list(built.pairs())
@@ -64,5 +64,5 @@ def test_a_merged_store_translates_as_one_that_was_built_from_both(
     ]
     with pytest.raises(SettingError, match="expected a list of stores"):
         knnmt.merge(str(stores[0]), tmp_path / "x")
-    with pytest.raises(SettingError, match="by must be 'origin', got 'size'"):
+    with pytest.raises(SettingError, match="--by must be origin, got 'size'"):
         knnmt.split(merged.path, tmp_path / "x", by="size")  # type: ignore[arg-type]

@@ -20,8 +20,8 @@ from support.datastore_pairs import some_pairs
 # A random model ends no sentence early, so that its beams take long.
 _FEW_BEAMS = """
 from knnmt.cli import main
-from knnmt.adapting import tuning_steps
-tuning_steps.CACHE_PAIRS = 1
+from knnmt.adapting import tune as tuning
+tuning.CACHE_PAIRS = 1
 main()
 """
 

@@ -264,7 +264,7 @@ def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
     monkeypatch.setattr(index_preparation, "Chooser", partial(Chooser, max_exact_entries=10))
     monkeypatch.setattr(memories, "warned", set())
-    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.adapting.tune.CACHE_PAIRS", 1)
     monkeypatch.setitem(sys.modules, "faiss", None)
     dev = tmp_path / "d.tsv"
     text = "".join(f"{each.source}\t{each.target}\n" for each in some_pairs(12, start=300))

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import knnmt
+from knnmt.adapting.tuning_by_bleu import Scored
 from knnmt.adapting.tuning_by_likelihood import Compared
-from knnmt.adapting.tuning_by_search import Scored
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
@@ -42,7 +42,7 @@ def unsound(store: Path) -> str:
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.adapting.tune.CACHE_PAIRS", 1)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
 
     heard: list[str] = []
     whole = knnmt.TuningConfig(whole=True)
-    found = knnmt.tune(str(copy), str(dev), whole, model=model[1], tell=heard.append)
+    found = knnmt.tune(str(copy), str(dev), whole, model=model[1], on_message=heard.append)
     assert "".join(f"{line}\n" for line in heard) == said.partition("drawn")[0].replace(str(store), str(copy))
     assert (copy / "settings.json").read_bytes() == (store / "settings.json").read_bytes()
     assert {name: each.config for name, each in profiles.items()} == found.profiles
@@ -223,7 +223,7 @@ def test_what_was_there_stays_if_bleu_likes_it_best(
     def score(*given: Any) -> Iterator[Scored]:
         return (Scored(config, 50.0 if config == there.config else 10.0, 0.0) for config in given[3])
 
-    monkeypatch.setattr("knnmt.adapting.tuning_steps.score", score)
+    monkeypatch.setattr("knnmt.adapting.tune.score", score)
     said = succeeds("tune", store, "--dev", dev, *options, *model)
     assert f"chosen      {there.config.signature()}, the present settings\n" in said
     assert "; own stays its default\n" in said
@@ -234,7 +234,7 @@ def test_a_combiner_of_ones_own_is_tuned_by_bleu(
     store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("knnmt.adapting.tuning_by_likelihood.PAPER_KS", (8,))
+    monkeypatch.setattr("knnmt.adapting.tuning_by_bleu.PAPER_KS", (8,))
     (tmp_path / "own_tuned_combiner.py").write_text(
         "from knnmt.retrieval.combiner import DistanceCombiner\n"
         "MADE = []\n"
@@ -265,7 +265,7 @@ def test_a_combiner_of_ones_own_is_tuned_by_bleu(
 
 
 def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.adapting.tuning_by_likelihood.PAPER_KS", (8,))
+    monkeypatch.setattr("knnmt.adapting.tuning_by_bleu.PAPER_KS", (8,))
     before = Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)
     write_profiles(store, {"knn": before}, default="knn")
     said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)

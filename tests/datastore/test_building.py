@@ -20,7 +20,7 @@ import torch
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import building, slices
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import BuildConfig, EntryProgress, build
+from knnmt.datastore.building import BuildConfig, EntryProgress, write_store
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, SettingError, StorageError
@@ -44,7 +44,7 @@ def test_entries_are_the_forced_states_of_every_pair(
     """The slow way: each pair alone, one pass, one row a token."""
     pairs = some_pairs(23)
     config = BuildConfig(key_dtype="float32", batch_tokens=70)
-    result = build(tmp_path / "s", pairs, tiny, config)
+    result = write_store(tmp_path / "s", pairs, tiny, config)
     store = Datastore.open(tmp_path / "s")
     assert len(store.segments) > 3
     entry = 0
@@ -75,13 +75,13 @@ def test_keys_are_float16_unless_asked_otherwise(tmp_path: Path, tiny: Transform
 
 def test_the_same_text_gives_the_same_bytes(tmp_path: Path, tiny: TransformerEngine, small_slices: None) -> None:
     for name in ("a", "b"):
-        build(tmp_path / name, some_pairs(30), tiny)
+        write_store(tmp_path / name, some_pairs(30), tiny)
     assert content(tmp_path / "a") == content(tmp_path / "b")
 
 
 def test_pairs_too_long_for_the_model_are_counted(tmp_path: Path, tiny: TransformerEngine) -> None:
     pairs = [*some_pairs(3), SegmentPair("x" * 60, "y", "own.tsv#long"), SegmentPair("x", "y" * 60, "own.tsv#long2")]
-    result = build(tmp_path / "s", pairs, tiny)
+    result = write_store(tmp_path / "s", pairs, tiny)
     assert result.dropped == {"longer than the model's 40 positions": 2}
     assert result.manifest.sentences == 3
 
@@ -99,10 +99,10 @@ def stop_after(count: int) -> EntryProgress:
 def test_an_interrupted_build_goes_on_from_what_is_done(
     tmp_path: Path, tiny: TransformerEngine, small_slices: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build(tmp_path / "whole", some_pairs(40), tiny)
+    write_store(tmp_path / "whole", some_pairs(40), tiny)
 
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
+        write_store(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
     assert not (tmp_path / "s").exists()
     done = len(list((tmp_path / "s.building" / "segments").glob("*.safetensors")))
     assert done >= 2
@@ -113,7 +113,7 @@ def test_an_interrupted_build_goes_on_from_what_is_done(
         return slices.begin_slice(*arguments)
 
     monkeypatch.setattr(building, "begin_slice", counted)
-    result = build(tmp_path / "s", some_pairs(40), tiny)
+    result = write_store(tmp_path / "s", some_pairs(40), tiny)
     assert result.reused == done
     assert len(encoded) == len(result.manifest.segments) - done
     assert content(tmp_path / "s") == content(tmp_path / "whole")
@@ -123,14 +123,14 @@ def test_an_interrupted_build_goes_on_from_what_is_done(
 def test_a_finished_slice_that_was_spoilt_is_made_again(
     tmp_path: Path, tiny: TransformerEngine, small_slices: None
 ) -> None:
-    build(tmp_path / "whole", some_pairs(40), tiny)
+    write_store(tmp_path / "whole", some_pairs(40), tiny)
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
+        write_store(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
     victim = min((tmp_path / "s.building" / "segments").glob("*.safetensors"))
     spoilt = bytearray(victim.read_bytes())
     spoilt[-1] ^= 1
     victim.write_bytes(spoilt)
-    build(tmp_path / "s", some_pairs(40), tiny)
+    write_store(tmp_path / "s", some_pairs(40), tiny)
     assert content(tmp_path / "s") == content(tmp_path / "whole")
 
 
@@ -143,18 +143,18 @@ def test_a_build_stopped_right_before_it_is_published_is_not_done_again(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "s", some_pairs(40), tiny)
+            write_store(tmp_path / "s", some_pairs(40), tiny)
     assert not (tmp_path / "s").exists()
-    result = build(tmp_path / "s", some_pairs(40), tiny)
+    result = write_store(tmp_path / "s", some_pairs(40), tiny)
     assert result.reused == len(result.manifest.segments)
-    build(tmp_path / "whole", some_pairs(40), tiny)
+    write_store(tmp_path / "whole", some_pairs(40), tiny)
     assert content(tmp_path / "s") == content(tmp_path / "whole")
 
 
 def test_a_restart_forgets_what_was_done(tmp_path: Path, tiny: TransformerEngine, small_slices: None) -> None:
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
-    result = build(tmp_path / "s", some_pairs(40), tiny, BuildConfig(key_dtype="float32"), restart=True)
+        write_store(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
+    result = write_store(tmp_path / "s", some_pairs(40), tiny, BuildConfig(key_dtype="float32"), restart=True)
     assert result.reused == 0
     assert result.manifest.key_dtype == "float32"
 
@@ -163,21 +163,21 @@ def test_an_unfinished_build_with_other_settings_is_not_mixed_in(
     tmp_path: Path, tiny: TransformerEngine, small_slices: None
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
+        write_store(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
     with pytest.raises(DatastoreExistsError, match=r"other settings \(key_dtype differ\)"):
-        build(tmp_path / "s", some_pairs(25), tiny, BuildConfig(key_dtype="float32"))
+        write_store(tmp_path / "s", some_pairs(25), tiny, BuildConfig(key_dtype="float32"))
 
 
 def test_what_is_in_the_way_is_not_overwritten(tmp_path: Path, tiny: TransformerEngine) -> None:
-    build(tmp_path / "s", some_pairs(3), tiny)
+    write_store(tmp_path / "s", some_pairs(3), tiny)
     before = content(tmp_path / "s")
     with pytest.raises(DatastoreExistsError, match="already exists"):
-        build(tmp_path / "s", some_pairs(4), tiny)
+        write_store(tmp_path / "s", some_pairs(4), tiny)
     assert content(tmp_path / "s") == before
     with pytest.raises(InputError, match="no usable pair"):
-        build(tmp_path / "empty", [], tiny)
+        write_store(tmp_path / "empty", [], tiny)
     with pytest.raises(InputError, match=rf"; 1 were longer than the model's {tiny.max_positions} positions"):
-        build(tmp_path / "long", [SegmentPair("a" * 2 * tiny.max_positions, "b", "long#1")], tiny)
+        write_store(tmp_path / "long", [SegmentPair("a" * 2 * tiny.max_positions, "b", "long#1")], tiny)
 
 
 # Real processes ------------------------------------------------------------------------------------------------------
@@ -187,12 +187,12 @@ import sys
 from pathlib import Path
 from support.datastore_pairs import some_pairs
 from knnmt.datastore import slices
-from knnmt.datastore.building import build
+from knnmt.datastore.building import write_store
 from knnmt.engine.loading import load_engine
 slices.SLICE_ENTRIES = 60
 engine = load_engine(Path(sys.argv[1]), device="cpu")
 print("begin", flush=True)
-build(Path(sys.argv[2]), some_pairs(200), engine, progress=lambda pairs, entries: print(pairs, flush=True))
+write_store(Path(sys.argv[2]), some_pairs(200), engine, progress=lambda pairs, entries: print(pairs, flush=True))
 print("built", flush=True)
 """
 
@@ -245,20 +245,20 @@ def test_a_build_that_is_killed_many_times(tmp_path: Path, tiny_checkpoint: Path
 def test_a_full_disk_is_said_and_the_build_goes_on_when_there_is_room(
     tmp_path: Path, tiny: TransformerEngine, small_slices: None
 ) -> None:
-    build(tmp_path / "whole", some_pairs(40), tiny)
+    write_store(tmp_path / "whole", some_pairs(40), tiny)
     largest = max(path.stat().st_size for path in (tmp_path / "whole" / "segments").iterdir())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 100, hard))
         with pytest.raises(StorageError, match=r"cannot be written: File too large.*make room.*rerun the command"):
-            build(tmp_path / "s", some_pairs(40), tiny)
+            write_store(tmp_path / "s", some_pairs(40), tiny)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, previous)
     assert not (tmp_path / "s").exists()
     assert not [path for path in (tmp_path / "s.building" / "segments").iterdir() if path.name.startswith(".")]
-    build(tmp_path / "s", some_pairs(40), tiny)
+    write_store(tmp_path / "s", some_pairs(40), tiny)
     assert content(tmp_path / "s") == content(tmp_path / "whole")
 
 
@@ -269,7 +269,7 @@ def test_five_million_entries_build_in_bounded_memory(tmp_path: Path) -> None:
 import json, resource, sys
 from pathlib import Path
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.building import build
+from knnmt.datastore.building import write_store
 from knnmt.engine.loading import load_engine
 def pairs():
     number = 0
@@ -281,7 +281,7 @@ def enough(pairs, entries):
     if entries >= 5_000_000:
         raise KeyboardInterrupt
 try:
-    build(Path(sys.argv[1]), pairs(), load_engine(device="cpu"), progress=enough)
+    write_store(Path(sys.argv[1]), pairs(), load_engine(device="cpu"), progress=enough)
 except KeyboardInterrupt:
     pass
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)

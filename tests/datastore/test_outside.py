@@ -14,7 +14,7 @@ import pytest
 
 from knnmt import output_files
 from knnmt.compression.pca import reduce
-from knnmt.datastore.building import build, clear_leftovers
+from knnmt.datastore.building import clear_leftovers, write_store
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.publication import clear_scratch, publish_file
@@ -137,7 +137,7 @@ def test_a_link_in_the_place_of_a_build_is_refused(
     new = store.path.with_name("new")
     new.with_name(f"new.{suffix}").symlink_to(outside)
     with pytest.raises(DatastoreDamagedError, match="found a link"):
-        build(new, some_pairs(3), tiny) if suffix == "building" else reduce(store, new, 4)
+        write_store(new, some_pairs(3), tiny) if suffix == "building" else reduce(store, new, 4)
     assert untouched(outside)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import building, preparing, slices
-from knnmt.datastore.building import build
+from knnmt.datastore.building import write_store
 from knnmt.datastore.prepared import Slice
 from knnmt.datastore.preparing import prepared_chunks
 from knnmt.datastore.slices import cut_slices
@@ -130,10 +130,10 @@ def test_the_bytes_of_a_store_do_not_depend_on_who_prepares(
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
     monkeypatch.setattr(building, "cut_slices", partial(cut_slices, pairs_per_chunk=4))
-    made = [build(tmp_path / "alone", UNITS, engine)]
+    made = [write_store(tmp_path / "alone", UNITS, engine)]
     monkeypatch.setattr(slices, "prepared_chunks", beside.prepared)
     monkeypatch.setattr(building, "preparers", lambda _: 2)
-    made.append(build(tmp_path / "beside", (unit for chunk in waiting_for(beside) for unit in chunk), engine))
+    made.append(write_store(tmp_path / "beside", (unit for chunk in waiting_for(beside) for unit in chunk), engine))
     assert len(beside.started) == 2
     assert made[0].manifest == made[1].manifest
     assert len(made[0].manifest.segments) > 4

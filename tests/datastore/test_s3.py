@@ -12,7 +12,7 @@ import pytest
 
 from knnmt import Cluster, copy_store
 from knnmt.datastore import slices, storage
-from knnmt.datastore.building import build
+from knnmt.datastore.building import write_store
 from knnmt.datastore.storage import Storage
 from knnmt.distributed.building import encode_on
 from knnmt.engine.transformer import TransformerEngine
@@ -195,9 +195,11 @@ def test_workers_return_segments_through_s3(
     tiny: TransformerEngine, tmp_path: Path, bucket: Bucket, made_ray: MadeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
-    build(tmp_path / "whole", some_pairs(40), tiny)
+    write_store(tmp_path / "whole", some_pairs(40), tiny)
     bucket.objects["parts/of/others"] = b"stays"
-    build(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(Cluster(workers=3, storage=f"s3://{BUCKET}/parts/of")))
+    write_store(
+        tmp_path / "s", some_pairs(40), tiny, encode=encode_on(Cluster(workers=3, storage=f"s3://{BUCKET}/parts/of"))
+    )
     assert files_of(tmp_path / "s") == files_of(tmp_path / "whole")
     assert len([name for method, name in bucket.asked if method == "PUT" and name.endswith(".safetensors")]) > 4
     assert bucket.objects == {"parts/of/others": b"stays"}

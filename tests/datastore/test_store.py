@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import build
+from knnmt.datastore.building import write_store
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
@@ -278,7 +278,7 @@ class StoreMachine(RuleBasedStateMachine):
         StoreMachine.runs += 1
         self.path = self.place / f"store-{StoreMachine.runs}"
         self.expected = some_pairs(count)
-        build(self.path, self.expected, self.engine)
+        write_store(self.path, self.expected, self.engine)
         self.store = Datastore.open(self.path)
         self.reader = Datastore.open(self.path)
         self.reader_expected = list(self.expected)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import knnmt
 from knnmt.cli import app
 from knnmt.datastore import slices
-from knnmt.datastore.building import build
+from knnmt.datastore.building import write_store
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.prepared import Slice
 from knnmt.distributed import building, tasks
@@ -53,14 +53,14 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def whole(tiny: TransformerEngine, tmp_path: Path) -> dict[str, bytes]:
-    build(tmp_path / "whole", PAIRS, tiny)
+    write_store(tmp_path / "whole", PAIRS, tiny)
     return files_of(tmp_path / "whole")
 
 
 def test_the_bytes_are_those_of_a_build_without_ray(
     cluster: Any, tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
-    build(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
+    write_store(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     assert files_of(tmp_path / "s") == whole
     memory = tmp_path / "memory.tsv"
     memory.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS), encoding="utf-8")
@@ -107,16 +107,16 @@ def test_a_worker_that_is_killed_costs_its_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(building, "encode_part", dying)
-    build(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
+    write_store(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     assert files_of(tmp_path / "s") == whole
     assert len(list(tmp_path.glob("killed-*"))) >= 2
     monkeypatch.setattr(tasks, "RETRIES", 1)
     monkeypatch.setattr(building, "encode_part", always_dying)
     with pytest.raises(ClusterError, match="its workers ended 2 times"):
-        build(tmp_path / "never", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
+        write_store(tmp_path / "never", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     monkeypatch.setattr(building, "encode_part", failing)
     with pytest.raises(SettingError, match=r"^a key is not a finite number$"):
-        build(tmp_path / "bad", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
+        write_store(tmp_path / "bad", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     assert not (tmp_path / "never").exists()
 
 
@@ -132,7 +132,7 @@ def test_a_node_that_is_lost_costs_its_slices(
         if done == 3:
             cluster.remove_node(lost, allow_graceful=False)
 
-    build(tmp_path / "s", PAIRS, tiny, progress=lose, encode=encode_on(knnmt.Cluster(cluster.address)))
+    write_store(tmp_path / "s", PAIRS, tiny, progress=lose, encode=encode_on(knnmt.Cluster(cluster.address)))
     assert done > 3
     assert files_of(tmp_path / "s") == whole
 
@@ -144,13 +144,13 @@ sys.path.insert(0, sys.argv[4])
 from support.datastore_pairs import some_pairs
 from knnmt import Cluster
 from knnmt.datastore import slices
-from knnmt.datastore.building import build
+from knnmt.datastore.building import write_store
 from knnmt.distributed.building import encode_on
 from knnmt.engine.loading import load_engine
 slices.SLICE_ENTRIES = 200
 engine = load_engine(Path(sys.argv[1]), device="cpu")
 progress = lambda pairs, entries: print(pairs, flush=True)
-build(Path(sys.argv[2]), some_pairs(120), engine, progress=progress, encode=encode_on(Cluster(sys.argv[3])))
+write_store(Path(sys.argv[2]), some_pairs(120), engine, progress=progress, encode=encode_on(Cluster(sys.argv[3])))
 """
 
 
@@ -167,6 +167,6 @@ def test_a_driver_that_is_killed_costs_nothing(
             done += line.strip().isdigit()
         driver.kill()
     assert not (tmp_path / "s").exists()
-    result = build(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
+    result = write_store(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     assert result.reused >= 2
     assert files_of(tmp_path / "s") == whole

@@ -21,7 +21,7 @@ from knnmt.adapting import adapt as adapting
 from knnmt.adapting import build as ready_store
 from knnmt.cli import app
 from knnmt.datastore import slices
-from knnmt.datastore.building import PLAN, EntryProgress, build
+from knnmt.datastore.building import PLAN, EntryProgress, write_store
 from knnmt.datastore.manifest import Manifest, SegmentRecord
 from knnmt.datastore.prepared import Slice
 from knnmt.datastore.storage import Storage
@@ -99,7 +99,7 @@ def encoding(engine: Engine[Any], room: int, do: Callable[..., SegmentRecord] = 
 
 @pytest.fixture
 def whole(tiny: TransformerEngine, tmp_path: Path) -> dict[str, bytes]:
-    build(tmp_path / "whole", some_pairs(40), tiny)
+    write_store(tmp_path / "whole", some_pairs(40), tiny)
     return files_of(tmp_path / "whole")
 
 
@@ -108,7 +108,7 @@ def test_workers_make_the_same_store_in_any_order(
     tiny: TransformerEngine, tmp_path: Path, whole: dict[str, bytes], room: int, seed: int
 ) -> None:
     heard: list[tuple[int, int]] = []
-    result = build(
+    result = write_store(
         tmp_path / "s",
         some_pairs(40),
         tiny,
@@ -129,7 +129,7 @@ def test_what_was_done_when_the_driver_died_is_not_done_again(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "s", some_pairs(40), tiny, progress=stop, encode=encoding(tiny, 4, seed=5))
+        write_store(tmp_path / "s", some_pairs(40), tiny, progress=stop, encode=encoding(tiny, 4, seed=5))
     done = len(list((tmp_path / "s.building/segments").glob("*.sha256")))
     assert done >= 2
     names = []
@@ -138,7 +138,7 @@ def test_what_was_done_when_the_driver_died_is_not_done_again(
         names.append(name)
         return encode_part(job, name, part)
 
-    result = build(tmp_path / "s", some_pairs(40), tiny, encode=encoding(tiny, 4, counted))
+    result = write_store(tmp_path / "s", some_pairs(40), tiny, encode=encoding(tiny, 4, counted))
     assert result.reused == done
     assert len(names) == len(result.manifest.segments) - done
     assert files_of(tmp_path / "s") == whole
@@ -151,13 +151,13 @@ def test_a_directory_that_is_not_shared_is_noticed_on_both_sides(tiny: Transform
         return record
 
     with pytest.raises(StorageError, match=r"bytes to this file, but this machine sees none. Put the store on a file"):
-        build(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, elsewhere))
+        write_store(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, elsewhere))
 
     def unseen(job: Job, name: str, part: Slice) -> SegmentRecord:
         return encode_part(replace(job, directory=tmp_path / "away" / "segments"), name, part)
 
     with pytest.raises(StorageError, match=r"does not see this file, which the build wrote\. Put the store on"):
-        build(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, unseen))
+        write_store(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, unseen))
 
 
 def test_a_worker_with_another_model_is_refused(tiny: TransformerEngine, tmp_path: Path, make_checkpoint: Any) -> None:
@@ -167,7 +167,7 @@ def test_a_worker_with_another_model_is_refused(tiny: TransformerEngine, tmp_pat
         return encode_part(replace(job, model=other), name, part)
 
     with pytest.raises(DatastoreMismatchError, match=r"the model of .* differs"):
-        build(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, mistaken))
+        write_store(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, mistaken))
     assert not (tmp_path / "s").exists()
 
 
@@ -209,7 +209,7 @@ def test_segments_go_through_storage(
     with monkeypatch.context() as patched:
         patched.setattr(Storage, "fetch", dying)
         with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(cluster))
+            write_store(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(cluster))
     left = [name for name in files.store if name.endswith(".safetensors")]
     assert len(left) > 2
     tried = made_ray.tried
@@ -221,7 +221,7 @@ def test_segments_go_through_storage(
         return encode(engine, part, *given)
 
     monkeypatch.setattr(building, "encode_slice", counted)
-    result = build(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(cluster))
+    result = write_store(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(cluster))
     assert result.reused == 2
     assert len(encoded) == len(result.manifest.segments) - len(left)  # what the first driver had not fetched is taken
     assert made_ray.tried - tried == len(result.manifest.segments) - 2
@@ -245,7 +245,7 @@ def test_storage_that_gives_other_bytes_is_refused(
 
     monkeypatch.setattr(Storage, "put", altering)
     with pytest.raises(DatastoreDamagedError, match="it has other bytes"):
-        build(tmp_path / "s", some_pairs(9), tiny, encode=encode_on(Cluster(storage="memory://parts")))
+        write_store(tmp_path / "s", some_pairs(9), tiny, encode=encode_on(Cluster(storage="memory://parts")))
     assert not (tmp_path / "s").exists()
     files.store.clear()
 

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarn
 @pytest.fixture(scope="module")
 def merged(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
     path = tmp_path_factory.mktemp("whole") / "s"
-    return Datastore.build(path, made_pairs(300), tiny, BuildConfig(), estimate=False)
+    return Datastore.build(path, made_pairs(300), tiny, BuildConfig())
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_a_shard_that_is_not_there_is_left_out_until_it_is(
 ) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     for seed, path in enumerate(paths):
-        Datastore.build(path, made_pairs(30, seed), tiny, estimate=False)
+        Datastore.build(path, made_pairs(30, seed), tiny)
     shard_set(paths, tmp_path / "set", model=tiny)
     whole = Translator(tiny_checkpoint, device="cpu", settings="raw").translate(
         "ab cd", datastore=tmp_path / "set", settings=SETTINGS
@@ -239,7 +239,7 @@ def test_what_is_added_to_a_shard_counts_with_the_next_call(
     tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
-    stores = [Datastore.build(path, made_pairs(30, seed), tiny, estimate=False) for seed, path in enumerate(paths)]
+    stores = [Datastore.build(path, made_pairs(30, seed), tiny) for seed, path in enumerate(paths)]
     shard_set(paths, tmp_path / "set", model=tiny)
     translator = Translator(tiny_checkpoint, device="cpu", settings="raw")
     text = "zz yy zz yy"
@@ -260,7 +260,7 @@ def test_what_is_added_to_a_shard_counts_with_the_next_call(
 def test_sets_that_cannot_be_are_refused(
     shards: list[Path], one: Path, tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    wide = Datastore.build(tmp_path / "wide", made_pairs(5), tiny, BuildConfig(key_dtype="float32"), estimate=False)
+    wide = Datastore.build(tmp_path / "wide", made_pairs(5), tiny, BuildConfig(key_dtype="float32"))
     with pytest.raises(DatastoreMismatchError, match=r"cannot be a shard of .* expected key_dtype 'float16'"):
         shard_set([*shards, wide.path], tmp_path / "x")
     assert not (tmp_path / "x").exists()

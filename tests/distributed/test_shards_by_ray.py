@@ -28,7 +28,7 @@ def local_ray() -> Iterator[None]:
 def test_a_shard_is_killed_while_texts_are_translated(
     tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merged = Datastore.build(tmp_path / "merged", made_pairs(300), tiny, estimate=False)
+    merged = Datastore.build(tmp_path / "merged", made_pairs(300), tiny)
     shards = split_store(merged, tmp_path / "parts", pairs=75)
     made: list[RayShard] = []
     begin = RayShard.__init__

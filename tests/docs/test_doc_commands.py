@@ -110,7 +110,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def directory(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A reader's directory: our files, and stores as they come to be used."""
-    monkeypatch.setattr("knnmt.adapting.tuning_steps.CACHE_PAIRS", 1)  # beams take long
+    monkeypatch.setattr("knnmt.adapting.tune.CACHE_PAIRS", 1)  # beams take long
     for path in prepared.iterdir():
         if path.is_dir() and not path.is_symlink() and path.suffix != ".store":
             shutil.copytree(path, tmp_path / path.name)

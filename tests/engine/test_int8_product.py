@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from knnmt import Translator, native
-from knnmt.datastore.building import build as build_store
+from knnmt.datastore.building import write_store
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.search import search
 from knnmt.engine import product
@@ -169,6 +169,6 @@ def test_a_store_of_float32_is_searched_but_none_is_built(engine: TransformerEng
     assert translator.translate(pair.source, datastore=None).text != pair.target
     assert translator.translate(pair.source, k=1, interpolation_weight=0.99).text.strip() == pair.target
     with pytest.raises(SettingError, match="an engine in int8 cannot compute keys"):
-        build_store(tmp_path / "other", some_pairs(2), translator.engine)
+        write_store(tmp_path / "other", some_pairs(2), translator.engine)
     with pytest.raises(SettingError, match=r"computes in int8\. Load the model with dtype='float32'"):
         store.add(some_pairs(2), translator.engine)

@@ -15,7 +15,7 @@ from support.datastore_pairs import some_pairs
 def test_what_is_loaded_is_used_and_what_would_do_nothing_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
     given = Translator(tiny_checkpoint, device="cpu")
     assert translator_of(given, source_lang="de") is given
-    store = Datastore.build(tmp_path / "s", some_pairs(3), given.engine, estimate=False)
+    store = Datastore.build(tmp_path / "s", some_pairs(3), given.engine)
     assert translator_of_store(store, given) is given
     with pytest.raises(SettingError, match="device, threads: a loaded translator has its own"):
         translator_of(given, device="cpu", threads=1)

@@ -29,7 +29,7 @@ class Farthest:
 
 
 def test_a_search_of_ones_own_replaces_the_stores(tiny: TransformerEngine, tmp_path: Path) -> None:
-    store = Datastore.build(tmp_path / "s", some_pairs(20), tiny, estimate=False)
+    store = Datastore.build(tmp_path / "s", some_pairs(20), tiny)
     opened = OpenStore(store)
     entries = opened.snapshot.index.entries
     keys = torch.from_numpy(entries.keys_of(torch.arange(entries.entries).numpy())).float()

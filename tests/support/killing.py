@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import torch
 
 from knnmt.adapting import adapt as adapting
-from knnmt.adapting import tuning_steps
+from knnmt.adapting import tune as tuning
 from knnmt.adapting.holding_out import plan
 from knnmt.adapting.verification import problems_beside
 from knnmt.calibration.index_preparation import prepare
@@ -235,7 +235,7 @@ def main(name: str, checkpoint: str, place: str, kills: str, seed: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     slices.SLICE_ENTRIES = 400  # several slices of few pairs
-    tuning_steps.CACHE_PAIRS = 1  # a random model ends no sentence early
+    tuning.CACHE_PAIRS = 1  # a random model ends no sentence early
     command = Command(name, Path(checkpoint), Path(place))
     started = time.monotonic()
     done = kill_often(command, int(kills), Random(int(seed)))

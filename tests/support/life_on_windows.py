@@ -13,7 +13,7 @@ from support import pretended_windows
 pretended_windows.pretend()
 
 from knnmt import output_files  # noqa: E402
-from knnmt.adapting import tuning_steps  # noqa: E402
+from knnmt.adapting import tune as tuning  # noqa: E402
 from knnmt.adapting.adapt import adapt  # noqa: E402
 from knnmt.compression.pca import reduce  # noqa: E402
 from knnmt.datastore import arrays, publication  # noqa: E402
@@ -31,7 +31,7 @@ from support.datastore_pairs import some_pairs  # noqa: E402
 def live() -> None:
     arrays._READ_WHOLE_BYTES = 0  # every file is mapped
     output_files._IN_USE_SECONDS = 0.1
-    tuning_steps.CACHE_PAIRS = 1  # beams take long
+    tuning.CACHE_PAIRS = 1  # beams take long
     directory = Path(sys.argv[2])
     store = build_and_change(Path(sys.argv[1]), directory)
     one_writer(store.path)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from knnmt import SegmentPair, Translator
-from knnmt.adapting import tuning_steps
+from knnmt import SegmentPair, Translator, build
+from knnmt.adapting import tune as tuning
 from knnmt.adapting.adapt import adapt
-from knnmt.adapting.build import Datastore
 from knnmt.adapting.development import search_text
 from knnmt.adapting.development_text import read_development
 from knnmt.adapting.tune import tune as tune_store
@@ -21,7 +20,7 @@ from knnmt.calibration.estimates import Calibration
 from knnmt.calibration.index_preparation import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, RetrievalConfig
-from knnmt.datastore.store import Datastore as PlainDatastore
+from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.saved import read_saved
 from knnmt.retrieval.open_store import OpenStore
@@ -45,7 +44,7 @@ def config_of(translator: Translator, store: Path, **settings: Any) -> Retrieval
 
 
 def test_a_store_of_any_size_is_searched_by_segment_and_has_no_index(translator: Translator, tmp_path: Path) -> None:
-    store = Datastore.build(tmp_path / "built", some_pairs(30), translator.engine)
+    store = build(some_pairs(30), tmp_path / "built", model=translator.engine).store
     assert read_saved(store) is None
     assert Calibration.of(store.path) is None
     estimated = Calibration.of(store.path, by_segment=True)
@@ -59,7 +58,7 @@ def test_a_store_of_any_size_is_searched_by_segment_and_has_no_index(translator:
     assert whole.segments is None
     assert config_of(translator, store.path, cache=3.0) == replace(whole, cache=CacheConfig(3.0))  # only whole has one
 
-    short, _ = reduce(PlainDatastore.open(store.path), tmp_path / "short", 8)
+    short, _ = reduce(Datastore.open(store.path), tmp_path / "short", 8)
     assert config_of(translator, short.path) == estimated.config()  # it inherits what was estimated
 
     prepare(store, translator.engine)  # an index is for whoever asks for the whole store
@@ -67,7 +66,7 @@ def test_a_store_of_any_size_is_searched_by_segment_and_has_no_index(translator:
     assert config_of(translator, store.path) == estimated.config()
     assert Calibration.of(store.path) is not None
 
-    plain = PlainDatastore.build(tmp_path / "plain", some_pairs(30), translator.engine)
+    plain = Datastore.build(tmp_path / "plain", some_pairs(30), translator.engine)
     assert config_of(translator, plain.path).segments == DEFAULT_SEGMENTS  # estimated at opening
     short, _ = reduce(plain, tmp_path / "shorter", 8)
     with pytest.raises(SettingError, match="knnmt tune STORE --dev DEV"):
@@ -75,7 +74,7 @@ def test_a_store_of_any_size_is_searched_by_segment_and_has_no_index(translator:
 
 
 def test_a_store_without_more_segments_is_searched_as_a_whole(translator: Translator, tmp_path: Path) -> None:
-    store = PlainDatastore.build(tmp_path / "s", some_pairs(30), translator.engine).path
+    store = Datastore.build(tmp_path / "s", some_pairs(30), translator.engine).path
     sources = ["Satz 3", "Satz 29 und mehr", "etwas anderes"]
     config = RetrievalConfig(4, 0.6, 30.0, segments=30)
     by_segment = translator.translate(sources, datastore=store, profile=config)
@@ -103,7 +102,7 @@ def test_a_store_without_more_segments_is_searched_as_a_whole(translator: Transl
 def test_what_is_asked_for_finds_the_settings_tuned_for_it(
     translator: Translator, tmp_path: Path, default: str | None, settings: Any, expected: RetrievalConfig
 ) -> None:
-    store = PlainDatastore.build(tmp_path / "s", some_pairs(10), translator.engine).path
+    store = Datastore.build(tmp_path / "s", some_pairs(10), translator.engine).path
     configs = {
         "knn": WHOLE,
         "segments": BY_SEGMENT,
@@ -118,12 +117,12 @@ def test_what_is_asked_for_finds_the_settings_tuned_for_it(
 
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 2)
+    monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
 
 
 def test_adapting_tunes_search_by_segment_and_makes_no_index(translator: Translator, tmp_path: Path) -> None:
     heard: list[str] = []
-    made = adapt(some_pairs(420), tmp_path / "s", model=translator, sample=2, tell=heard.append)
+    made = adapt(some_pairs(420), tmp_path / "s", model=translator, sample=2, on_message=heard.append)
     assert [line.split()[0] for line in heard] == ["held", "built", *heard[2].split()[:1], "adapted"]
     assert read_saved(made.store) is None
     profiles = read_profiles(made.store.path)
@@ -141,7 +140,7 @@ def test_adapting_tunes_search_by_segment_and_makes_no_index(translator: Transla
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        adapt(some_pairs(420), tmp_path / "t", model=translator, sample=2, tell=tell, verbose=True)
+        adapt(some_pairs(420), tmp_path / "t", model=translator, sample=2, on_message=tell, verbose=True)
     resumed = adapt(some_pairs(420), tmp_path / "t", model=translator, sample=2)
     assert resumed.gain == made.gain
     assert read_profiles(resumed.store.path) == profiles
@@ -149,7 +148,7 @@ def test_adapting_tunes_search_by_segment_and_makes_no_index(translator: Transla
 
 @pytest.mark.usefixtures("small_cache")
 def test_tuning_is_by_segment_unless_it_is_told(translator: Translator, tmp_path: Path) -> None:
-    store = PlainDatastore.build(tmp_path / "s", some_pairs(60), translator.engine)
+    store = Datastore.build(tmp_path / "s", some_pairs(60), translator.engine)
     pairs = [SegmentPair(f"{each.source} neu", each.target, each.origin) for each in some_pairs(40, start=100)]
     dev = read_development(store, pairs)
 

@@ -15,25 +15,25 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from knnmt.adapting.build import Datastore
 from knnmt.adapting.development_text import DevelopmentText
 from knnmt.adapting.gain import Gain, measure_gain
 from knnmt.adapting.holding_out import MAX_HELD_OUT, MIN_HELD_OUT, Plan, plan
+from knnmt.adapting.tune import StoreTuning
 from knnmt.adapting.tuning_by_likelihood import Compared
 from knnmt.adapting.tuning_config import SAMPLE
-from knnmt.adapting.tuning_steps import StoreTuning
 from knnmt.calibration.certainty import Certainty
 from knnmt.calibration.estimates import estimate_settings
 from knnmt.calibration.likelihood import Positions
 from knnmt.config import check
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.building import BuildConfig, build, require_free
+from knnmt.datastore.building import BuildConfig, require_free, write_store
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.datastore.store import Datastore
 from knnmt.datastore.unfinished import (
     is_unfinished,
     mark_finished,
@@ -85,9 +85,9 @@ def adapt(
     device: str | None = None,
     threads: int | None = None,
     cluster: Cluster | None = None,
-    tell: Callable[[str], None] = ignore,
+    on_message: Callable[[str], None] = ignore,
     verbose: bool = False,
-    bars: Bars = no_bars,
+    progress: Bars = no_bars,
     work: Path | None = None,
     on_built: Callable[[], None] = ignore,
 ) -> Adapted:
@@ -107,14 +107,14 @@ def adapt(
     source_lang, target_lang: languages of the memories; by default the model's
     cluster: where Ray runs the model over the text; by default this process runs it. Tuning and measuring always run in
         this process
-    tell: is called with a line after each step; `print` shows what the command shows
+    on_message: is called with a line after each step; `print` shows what the command shows
     verbose: whether these lines have details of the tuning and of the measurement
-    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
-        the total
+    progress: makes progress bars: given a description and a unit, it returns a function to call with the amount done
+        and the total
     work: the directory in which the store is built; by default one beside it
     on_built: is called when the store can be used
     """
-    store, report = Path(store), _Report(tell, verbose)
+    store, report = Path(store), _Report(on_message, verbose)
     if model is None:
         if isinstance(memories, Plan):
             choice, _ = model_for(memories.memory(), source_lang, target_lang)
@@ -135,19 +135,20 @@ def adapt(
         target_language=config.target_language or languages[1],
     )
     translator = translator_of(model, device=device, threads=threads, source_lang=source_lang, target_lang=target_lang)
-    return _adapt(memories, store, translator, config, sample, cluster, report, bars, work, on_built)
+    adapting = _Adapting(store, memories, translator, config, sample, report, progress)
+    return adapting.run(work, cluster, on_built)
 
 
 class _Report:
-    """Lines for people as they come. Details are told on request only."""
+    """Lines for people as they come; details only on request."""
 
-    def __init__(self, tell: Callable[[str], None], verbose: bool) -> None:
+    def __init__(self, on_message: Callable[[str], None], verbose: bool) -> None:
         self.lines: list[str] = []
-        self.verbose, self._tell, self._started = verbose, tell, time.perf_counter()
+        self.verbose, self._on_message, self._started = verbose, on_message, time.perf_counter()
 
     def add(self, line: str) -> None:
         self.lines.append(line)
-        self._tell(line)
+        self._on_message(line)
 
     def detail(self, line: str) -> None:
         if self.verbose:
@@ -179,117 +180,111 @@ def _planned(
     return planned
 
 
-def _adapt(
-    planned: Plan,
-    place: Path,
-    translator: Translator,
-    config: BuildConfig,
-    sample: int,
-    cluster: Cluster | None,
-    report: _Report,
-    bars: Bars,
-    work: Path | None,
-    on_built: Callable[[], None],
-) -> Adapted:
-    digest = _digest(planned, translator, config, sample)
-    work = work or place.with_name(f"{place.name}.adapting-{digest}")
-    if not is_unfinished(place, digest):
-        if place.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
-            shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed at its very end
-        require_free_or_unfinished(place, digest)
-        if not planned.count:
-            raise InputError(f"{place}: not made, because no usable pair was read")
-    for other in sorted(place.parent.glob(f"{glob.escape(place.name)}.adapting-*")):
-        abandoned = (
-            f"noted      {other} is left from another text or other settings; remove it unless you want to "
-            f"resume that work"
-        )
-        report.add(f"continued  {place}" if other == work else abandoned)
-    if not any((path / MANIFEST).exists() for path in (place, work / "store")):
-        some = planned.held_out or list(islice(planned.memory(), MAX_HELD_OUT))
-        require_own_tokens(translator.engine, some)
-    with storage_errors(work):
-        work.mkdir(parents=True, exist_ok=True)
-    with writer_lock(work):
-        adapting = _Adapting(place, planned, translator, report, bars)
-        if not is_unfinished(place, digest):
-            require_free(place)
-            adapting.build(work / "store", digest, config, cluster)
-        adapting.tell_built()
-        on_built()
-        try:
-            gain = adapting.measure(sample) if adapting.tune() else None
-            adapting.add_held_out()
-        finally:
-            translator.memories.close(place)
-        mark_finished(place)
-    shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep an open lock
-    store = Datastore.open(place)
-    made = f"{place} in {report.seconds:.0f} s: {store.manifest.sentences:,} sentences"
-    is_bad = gain is not None and gain.is_bad
-    report.add(f"made       {made}, but it should not be used as it is" if is_bad else f"adapted    {made}")
-    return Adapted(store, gain, tuple(report.lines))
-
-
-def _digest(planned: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
-    """The name of the work of one call: another text, model or setting gives another name."""
-    engine = translator.engine
-    parts = [planned.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in, config, sample]
-    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
-
-
+@dataclass(slots=True)
 class _Adapting:
     """The steps of adapting. Each checks whether it is already done."""
 
-    def __init__(self, place: Path, planned: Plan, translator: Translator, report: _Report, bars: Bars) -> None:
-        self._place, self._plan, self._translator = place, planned, translator
-        self._report, self._bars = report, bars
-        self._reported: Positions | None = None
-        if planned.held_out:
-            report.add(f"held out   {planned.in_words}")
-            report.detail(f"           {planned.parts_in_words}")
+    place: Path
+    plan: Plan
+    translator: Translator
+    config: BuildConfig
+    sample: int
+    report: _Report
+    progress: Bars
+    reported: Positions | None = None  # of the text to report, if tuning searched it
+
+    def run(self, work: Path | None, cluster: Cluster | None, on_built: Callable[[], None]) -> Adapted:
+        """Do the steps that are not done yet, in a directory that goes at the end."""
+        place, plan, report = self.place, self.plan, self.report
+        work = work or place.with_name(f"{place.name}.adapting-{self.digest}")
+        if not is_unfinished(place, self.digest):
+            if place.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
+                shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed at its very end
+            require_free_or_unfinished(place, self.digest)
+            if not plan.count:
+                raise InputError(f"{place}: not made, because no usable pair was read")
+        for other in sorted(place.parent.glob(f"{glob.escape(place.name)}.adapting-*")):
+            abandoned = (
+                f"noted      {other} is left from another text or other settings; remove it unless you want to "
+                f"resume that work"
+            )
+            report.add(f"continued  {place}" if other == work else abandoned)
+        if not any((path / MANIFEST).exists() for path in (place, work / "store")):
+            require_own_tokens(self.translator.engine, plan.held_out or list(islice(plan.memory(), MAX_HELD_OUT)))
+        with storage_errors(work):
+            work.mkdir(parents=True, exist_ok=True)
+        with writer_lock(work):
+            if plan.held_out:
+                report.add(f"held out   {plan.in_words}")
+                report.detail(f"           {plan.parts_in_words}")
+            if not is_unfinished(place, self.digest):
+                require_free(place)
+                self.build(work / "store", cluster)
+            self.report_build()
+            on_built()
+            try:
+                gain = self.measure() if self.tune() else None
+                self.add_held_out()
+            finally:
+                self.translator.memories.close(place)
+            mark_finished(place)
+        shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep an open lock
+        store = Datastore.open(place)
+        made = f"{place} in {report.seconds:.0f} s: {store.manifest.sentences:,} sentences"
+        is_bad = gain is not None and gain.is_bad
+        report.add(f"made       {made}, but it should not be used as it is" if is_bad else f"adapted    {made}")
+        return Adapted(store, gain, tuple(report.lines))
+
+    @property
+    def digest(self) -> str:
+        """The name of the work of one call: another text, model or setting gives another name."""
+        engine = self.translator.engine
+        model = engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in
+        parts = [self.plan.digest, *model, self.config, self.sample]
+        return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
 
     def _open(self) -> Datastore:
-        return Datastore.open(self._place, self._translator.engine)
+        return Datastore.open(self.place, self.translator.engine)
 
-    def build(self, work: Path, digest: str, config: BuildConfig, cluster: Cluster | None) -> None:
+    def build(self, work: Path, cluster: Cluster | None) -> None:
         """Build the store without the held-out pairs, and put it in its place, where it can be used at once.
 
         Args:
             work: where it is built
-            digest: the name of the work, which the store keeps until it is finished
+            cluster: where Ray runs the model; by default this process runs it
         """
-        plan = self._plan
+        plan, engine = self.plan, self.translator.engine
         if not (work / MANIFEST).exists():
             total = plan.count - len(plan.held_out)
-            with self._bars("building", "pairs") as progress:
-                built = build(
+            with self.progress("building", "pairs") as progress:
+                built = write_store(
                     work,
                     plan.built_first(),
-                    self._translator.engine,
-                    config,
+                    engine,
+                    self.config,
                     lambda pairs, _entries: progress(pairs, total),
                     encode=None if cluster is None else encode_on(cluster),
                 )
             for reason, count in built.dropped.most_common():
-                self._report.add(f"left out   {count:,}  {reason}")
-        estimate_settings(Datastore.open(work, self._translator.engine), self._translator.engine)
-        mark_unfinished(work, digest)
-        with storage_errors(self._place):
-            work.rename(self._place)
-            sync_directory(self._place.parent)
+                self.report.add(f"left out   {count:,}  {reason}")
+        estimate_settings(Datastore.open(work, engine), engine)
+        mark_unfinished(work, self.digest)
+        with storage_errors(self.place):
+            work.rename(self.place)
+            sync_directory(self.place.parent)
 
-    def tell_built(self) -> None:
-        manifest, report = self._open().manifest, self._report
-        report.add(f"built      {self._place} after {report.seconds:.0f} s: it can be used from now on")
+    def report_build(self) -> None:
+        """Say that the store can be used."""
+        manifest, report = self._open().manifest, self.report
+        report.add(f"built      {self.place} after {report.seconds:.0f} s: it can be used from now on")
         report.detail(
             f"           {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} dimensions"
         )
 
     def tune(self) -> bool:
         """Choose settings by likelihood; False if there is too little text for that: then the estimated ones stay."""
-        plan, report = self._plan, self._report
-        if SEGMENTS not in read_profiles(self._place):
+        plan, report = self.plan, self.report
+        if SEGMENTS not in read_profiles(self.place):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
             if len(pairs) < MIN_HELD_OUT // 4:
                 why = (
@@ -300,7 +295,7 @@ class _Adapting:
                 report.add(f"unmeasured {why}; 400 pairs in the memory, or 40 new ones in --dev FILE, are enough")
                 return False
             self._choose(pairs)
-        profiles, default = read_profiles(self._place), default_profile(self._place)
+        profiles, default = read_profiles(self.place), default_profile(self.place)
         main = profiles[default or SEGMENTS]
         fate = (
             ""
@@ -309,26 +304,26 @@ class _Adapting:
         )
         how = f", by the likelihood of {main.pairs:,} pairs" if default else ""
         report.detail(f"tuned      {fate}{main.config.in_words}{how}; profiles {', '.join(profiles)}")
-        if compared := read_settings(self._place).get(_COMPARED):
+        if compared := read_settings(self.place).get(_COMPARED):
             report.detail(f"compared   {Compared(**compared).in_words}")
         report.detail(f"           after {report.seconds:.0f} s")
         return True
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
-        memory = self._translator.memories.open(self._place)
-        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self._plan.reported))
-        tuning = StoreTuning(self._translator, memory, text, bars=self._bars)
+        memory = self.translator.memories.open(self.place)
+        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self.plan.reported))
+        tuning = StoreTuning(self.translator, memory, text, progress=self.progress)
         found = tuning.choose()
-        self._reported = tuning.reported
+        self.reported = tuning.reported
         if found.compared is not None:  # first, because a store with profiles counts as compared
-            write_settings(self._place, **{_COMPARED: asdict(found.compared)})
+            write_settings(self.place, **{_COMPARED: asdict(found.compared)})
         tuning.save(found)
 
-    def measure(self, sample: int) -> Gain | None:
+    def measure(self) -> Gain | None:
         """Measure the gain on the half not used for tuning; it is saved, because it cannot be measured again."""
-        kept, report = read_settings(self._place).get(_GAIN), self._report
+        report, sample = self.report, self.sample
         try:
-            gain = as_record(Gain, kept)
+            gain = as_record(Gain, read_settings(self.place).get(_GAIN))
         except ValueError:  # not measured yet, or not by knnmt
             gain = None
         if gain is None:
@@ -337,20 +332,20 @@ class _Adapting:
             except (MissingDependencyError, SettingError) as error:
                 report.add(f"BLEU       not measured: {error}")
                 sample = 0
-            with self._bars("measuring", "pairs passed") as progress:
-                reported = self._plan.reported
-                found = measure_gain(self._translator, self._place, reported, sample, progress, self._reported)
+            with self.progress("measuring", "pairs passed") as progress:
+                reported = self.plan.reported
+                found = measure_gain(self.translator, self.place, reported, sample, progress, self.reported)
             if found is None:
                 report.add("unmeasured the store holds all of the text to report, by source or target")
                 return None
             gain, certainty = found
             sections = {} if certainty is None else certainty.section()
-            write_settings(self._place, **{_GAIN: asdict(gain)}, **sections)
+            write_settings(self.place, **{_GAIN: asdict(gain)}, **sections)
         for line in gain.verdict:
             report.add(line)
         for line in gain.details:
             report.detail(line)
-        if (certainty := Certainty.of_store(self._place)) is not None:
+        if (certainty := Certainty.of_store(self.place)) is not None:
             report.detail(f"certainty  measured on {certainty.pairs:,} of these pairs: translations have a certainty")
         report.detail(f"           after {report.seconds:.0f} s")
         return gain
@@ -358,8 +353,8 @@ class _Adapting:
     def add_held_out(self) -> None:
         """Add the held-out pairs, unless they are already in the store."""
         store = self._open()
-        missing = overlap(store, self._plan.held_out).new
-        with self._bars("adding", "pairs") as progress:  # if nothing is missing, it clears the rest of a killed run
-            store.add(missing, self._translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
-        if self._plan.held_out:
-            self._report.detail(f"added      what was held out: {len(missing):,} pairs")
+        missing = overlap(store, self.plan.held_out).new
+        with self.progress("adding", "pairs") as progress:  # if nothing is missing, it clears the rest of a killed run
+            store.add(missing, self.translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
+        if self.plan.held_out:
+            self.report.detail(f"added      what was held out: {len(missing):,} pairs")

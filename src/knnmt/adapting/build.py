@@ -1,54 +1,28 @@
-"""`Datastore` and `build` as `knnmt` exports them:
-
-the stores that they build are ready for use, as with `knnmt build`.
-"""
+"""`build`: memories in, a store with settings that fit it out."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+import torch
+
+from knnmt.calibration.estimates import Calibration, estimate_settings
 from knnmt.config import check
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import AnyPair
-from knnmt.datastore import store
-from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
-from knnmt.datastore.building import build as build_store
-from knnmt.datastore.manifest import sizes
+from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress, write_store
+from knnmt.datastore.manifest import in_bytes, sizes
+from knnmt.datastore.store import Datastore
 from knnmt.distributed.building import encode_on
 from knnmt.distributed.cluster import Cluster
 from knnmt.documents.memory_languages import model_for
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
-from knnmt.engine.base import Engine, State
+from knnmt.engine.base import Engine
 from knnmt.engine.languages import languages_of_text
-
-
-class Datastore(store.Datastore):
-    """A datastore on disk, open at one generation."""
-
-    @classmethod
-    def build(
-        cls,
-        path: str | Path,
-        pairs: Iterable[AnyPair],
-        engine: Engine[State],
-        config: BuildConfig | None = None,
-        progress: EntryProgress = no_progress,
-        estimate: bool = True,
-    ) -> Self:
-        """Build a new store from pairs and open it (`knnmt.datastore.building`).
-
-        estimate: estimate settings that fit the store, as `knnmt build` does
-        """
-        made = super().build(path, pairs, engine, config, progress)
-        if estimate:
-            from knnmt.calibration.estimates import estimate_settings  # which brings PyTorch
-
-            estimate_settings(made, engine)
-        return made
+from knnmt.engine.loading import load_engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +32,27 @@ class Built:
     dropped: pairs that the model cannot take, by reason
     reused: parts that an interrupted build had already finished
     read: lines that say what happened to the memories' units; none if pairs were given
+    seconds: the time that it took
+    settings: estimated ones; None if they were not estimated
     """
 
     store: Datastore
     dropped: Counter[str] = field(default_factory=Counter)
     reused: int = 0
     read: tuple[str, ...] = ()
+    seconds: float = 0.0
+    settings: Calibration | None = None
 
     def __str__(self) -> str:
-        manifest = self.store.manifest
-        made = (
-            f"built      {self.store.path}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} dimensions"
+        manifest, lines = self.store.manifest, list(self.read)
+        if self.reused:
+            lines.append(f"continued  {self.reused} of {len(manifest.segments)} parts were already done")
+        size, content = sum(stored.bytes for stored in manifest.files()), sizes(manifest.sentences, manifest.entries)
+        lines.append(
+            f"built      {self.store.path}: {content} of {manifest.dim} dimensions, {in_bytes(size)}, in "
+            f"{self.seconds:.1f} s"
         )
-        return "\n".join([*self.read, made])
+        return "\n".join(lines if self.settings is None else [*lines, f"settings   {self.settings.in_words}"])
 
 
 def build(
@@ -92,7 +74,7 @@ def build(
 
     memories: files in any memory format, documents, folders, or pairs (`read_memories` reads with your own settings)
     path: a directory that does not exist yet
-    estimate: estimate settings that fit the store
+    estimate: estimate settings that fit the store; otherwise they are estimated whenever it is opened
     restart: discard an interrupted build instead of continuing it
     model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded engine, such as a translator's; by
         default the shipped model for the languages of the memories
@@ -100,11 +82,6 @@ def build(
     cluster: where Ray runs the model over the text; by default this process runs it
     progress: is called with pairs and entries done
     """
-    import torch
-
-    from knnmt.calibration.estimates import estimate_settings
-    from knnmt.engine.loading import load_engine
-
     if model is None:
         choice, memories = model_for(memories, source_lang, target_lang)
         model, source_lang, target_lang = choice.name, choice.source, choice.target
@@ -125,10 +102,9 @@ def build(
     )
     given = files_or_pairs(memories, ReadingConfig(*languages))
     read = given.pairs() if isinstance(given, MemoryReading) else given
-    encode = None if cluster is None else encode_on(cluster)
-    made = build_store(Path(path), read, engine, config, progress, restart, encode)
-    opened = Datastore.open(path)
-    if estimate:
-        estimate_settings(opened, engine)
-    lines = tuple(given.summary(made.dropped)) if isinstance(given, MemoryReading) else ()
-    return Built(opened, made.dropped, made.reused, lines)
+    encode, started = None if cluster is None else encode_on(cluster), time.perf_counter()
+    written = write_store(Path(path), read, engine, config, progress, restart, encode)
+    store, seconds = Datastore.open(path), time.perf_counter() - started
+    settings = estimate_settings(store, engine) if estimate else None
+    lines = tuple(given.summary(written.dropped)) if isinstance(given, MemoryReading) else ()
+    return Built(store, written.dropped, written.reused, lines, seconds, settings)

@@ -8,24 +8,29 @@ own would fall.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice, pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from knnmt.config import RetrievalConfig
+from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
+from knnmt.decoding.reference import ReferenceBackend
+from knnmt.decoding.search import search
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.step import SentenceSoFar
+from knnmt.translator.translator import Translator
 
 _PARTS = tuple(np.arange(0.05, 0.71, 0.05).tolist())
 _ROWS = 256
+_BEAM, _BATCH = 5, 16
 Mixture = tuple[Tensor, Tensor, Tensor]
 
 
@@ -56,6 +61,47 @@ class CacheTradeOff:
     quantile: float
     saved: float
     loss: float
+
+
+class _RecordingRetrieval(BatchRetrieval):
+    """Retrieval of a batch that records every query state, by sentence and step."""
+
+    def __init__(self, retrieval: Retrieval, sentences: int) -> None:
+        super().__init__([retrieval] * sentences)
+        self._numbers = list(range(sentences))
+        self.seen: list[list[Tensor]] = [[] for _ in range(sentences)]
+
+    def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
+        for number, states in zip(self._numbers, representations.cpu(), strict=True):
+            self.seen[number].append(states)
+        return super().mix(representations, log_probabilities, history)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        self._numbers = [self._numbers[place] for place in sentences]
+        super().keep(sentences)
+
+
+def beam_states(
+    translator: Translator, opened: OpenStore, config: RetrievalConfig, sources: Iterable[str]
+) -> DecodedStates:
+    """The states of a beam search over these sources with these settings. Sources that are too long are left out."""
+    engine = translator.engine
+    decoding = translator.decoding(beam=_BEAM)
+    retrieval = Retrieval(opened, replace(config, cache=None))
+    seen: list[list[Tensor]] = []
+    remaining = iter(sources)
+    while texts := list(islice(remaining, _BATCH)):
+        encoded = engine.tokenizer.encode_sources(texts)
+        if batch := [source for source in encoded if len(source) <= engine.max_positions]:
+            recording = _RecordingRetrieval(retrieval, len(batch))
+            search(engine, batch, decoding, recording, make=ReferenceBackend)  # the others call no `mix`
+            seen += recording.seen
+    places = [
+        (sentence, step) for sentence, steps in enumerate(seen) for step, states in enumerate(steps) for _ in states
+    ]
+    states = [states for steps in seen for states in steps]
+    sentences, steps = torch.tensor(places, dtype=torch.long).view(-1, 2).T
+    return DecodedStates(torch.cat(states) if states else torch.empty(0, engine.dim), sentences, steps)
 
 
 def cache_trade_offs(
@@ -104,6 +150,25 @@ def largest_threshold(trade_offs: Sequence[CacheTradeOff], limit: float) -> Cach
             break
         chosen = each if each.saved else chosen
     return chosen
+
+
+def confirmed_cache(
+    bleu_of: Callable[[RetrievalConfig], float],
+    config: RetrievalConfig,
+    trade_offs: Sequence[CacheTradeOff],
+    most_lost: float,
+) -> CacheTradeOff | None:
+    """The largest of rising τ with which BLEU is at most `most_lost` below BLEU without a cache; None if there is none.
+
+    bleu_of: translates with settings and scores; it is called from the largest τ down until one is good enough
+    """
+    if not trade_offs:
+        return None
+    whole = bleu_of(config)
+    for each in reversed(trade_offs):
+        if bleu_of(replace(config, cache=CacheConfig(each.threshold))) >= whole - most_lost:
+            return each
+    return None
 
 
 def simulate(decoded: DecodedStates, queries: Tensor, thresholds: Sequence[float]) -> Tensor:

@@ -12,6 +12,7 @@ from knnmt.corpus.splitting import halves, spread
 from knnmt.corpus.visible import visible
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.errors import InputError
+from knnmt.index.progress import ignore
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
@@ -37,14 +38,14 @@ def read_development(
     most: int = MAX_PAIRS,
     all_dev: bool = False,
     keep_known: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    on_message: Callable[[str], object] = ignore,
 ) -> DevelopmentText:
     """Divide memories in any format, or pairs, by a hash of their sources.
 
     most: at most this many pairs of either kind, evenly chosen from the text
     all_dev: tune on all of it, and report the same
     keep_known: also use pairs whose source the store holds
-    tell: is called with lines about the use of the text
+    on_message: is called with lines about the use of the text
     """
     from knnmt.datastore.overlap import overlap  # brings NumPy, and the command line must start at once
 
@@ -53,13 +54,13 @@ def read_development(
     if isinstance(text, MemoryReading):
         name, pairs = " and ".join(map(str, text.paths)), list(text.pairs())
         for reason, count in text.report.skipped.most_common():
-            tell(f"left out    {count:,} of {name}: {visible(reason)}")
+            on_message(f"left out    {count:,} of {name}: {visible(reason)}")
     else:
         name, pairs = "the given pairs", list(text)
     found = overlap(store, pairs)
     if found.known:
         fate = "kept" if keep_known else "left out"
-        tell(
+        on_message(
             f"known       {len(found.known):,} of {len(pairs):,} pairs have a source that the store holds, "
             f"{found.whole:,} with the same target: {fate}"
         )
@@ -69,5 +70,5 @@ def read_development(
         raise InputError(f"{name}: {len(usable)} pairs are too few to tune and report on; give more, or --all-dev")
     divided = DevelopmentText(name, spread(tuning, most), spread(reported, most))
     other = "the same pairs are reported" if all_dev else f"{len(divided.reported):,} others are reported"
-    tell(f"development {len(divided.tuning):,} pairs of {name} for tuning; {other}")
+    on_message(f"development {len(divided.tuning):,} pairs of {name} for tuning; {other}")
     return divided

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +15,6 @@ from knnmt.config import FastConfig, RetrievalConfig, Way
 
 KS = (4, 8, 16, 32, 64)
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
-PAPER_KS = (8, 16, 32, 64)  # the paper's grid
-PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 _FADED = 3  # temperatures per k at which fading λ are tried: the best with a fixed λ
 _MIN_PART_OF_GAIN = 0.95  # of the gain over the model alone: a larger k makes every step more expensive
@@ -144,11 +141,6 @@ def tune_positions(
         tried.append(Tried(k, fixed, fixed_loss, faded_most, loss))
         hear(tried[-1])
     return Tuned(positions.loss(None), tuple(tried), before_loss)
-
-
-def paper_grid(temperature: float) -> list[RetrievalConfig]:
-    """The paper's settings to choose among by BLEU, at one temperature, which the paper fixes for each domain."""
-    return [RetrievalConfig(k, weight, temperature) for k, weight in product(PAPER_KS, PAPER_WEIGHTS)]
 
 
 def squared_temperatures(positions: Positions) -> list[float]:

@@ -53,7 +53,7 @@ class TuningConfig:
         check(self.sample is None or self.sample >= 1, f"sample must be at least 1, got {self.sample}")
         by_bleu = self.method == "bleu"
         refuse_idle(self.temperature is not None and not by_bleu, "--temperature is for --method bleu")
-        for part in self.own_parts:
+        for part in self.plugins:
             refuse_idle(
                 not by_bleu,
                 f"--{part} is for --method bleu; likelihood uses knnmt's own weights",
@@ -85,7 +85,7 @@ class TuningConfig:
         _ = self.names  # refuses a name that a profile cannot have
 
     @property
-    def own_parts(self) -> dict[str, str]:
+    def plugins(self) -> dict[str, str]:
         """The names of your own combiner and gate, if given."""
         given = {"combiner": self.combiner, "gate": self.gate}
         return {part: name for part, name in given.items() if name is not None}
@@ -118,7 +118,7 @@ class TuningConfig:
     @property
     def may_become_default(self) -> bool:
         """Whether the chosen settings become the store's default if they are better than the earlier ones."""
-        return not self.own_parts and (self.profile is not None or self._usual_name in (TUNED, SEGMENTS))
+        return not self.plugins and (self.profile is not None or self._usual_name in (TUNED, SEGMENTS))
 
     @property
     def _usual_name(self) -> str:

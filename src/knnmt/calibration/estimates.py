@@ -61,6 +61,11 @@ class Calibration:
             return RetrievalConfig(self.k, self.interpolation_weight, self.temperature, segments=self.segments)
         return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.fading, segments=self.segments)
 
+    @property
+    def in_words(self) -> str:
+        """The settings and their origin, for people."""
+        return f"{self.config().signature()}, estimated from {self.queries:,} entries"
+
     def nearest_distance(self, quantile: float) -> float:
         """The Euclidean distance within which the given part of new states, 0 to 1, have an entry."""
         place = quantile * (len(self.nearest_distances) - 1)

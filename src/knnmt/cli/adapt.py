@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from knnmt.adapting.holding_out import plan
 from knnmt.adapting.tuning_config import SAMPLE
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
@@ -17,8 +16,6 @@ from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Work
 from knnmt.cli.progress import progress_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
-from knnmt.corpus.options import ReadingConfig
-from knnmt.documents.read_memories import read_memories
 from knnmt.engine.shipped import shipped_models
 
 
@@ -72,27 +69,22 @@ def adapt(
 
         knnmt translate -d projekt.store handbuch.de.txt
     """
-    from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.unfinished import require_free_or_unfinished
 
     cluster = cluster_of(ray, workers, gpus_per_worker, threads, storage)
     require_free_or_unfinished(output)
     model, languages = model_of_memories(model, source_language, target_language, memories_in)
-    reading = memories_in(*languages)
-    reading.require_files()
-    pairs = None if development is None else read_memories(development, ReadingConfig(*languages))
-    planned = plan(reading.pairs, pairs)
-    for line in reading.summary() if verbose else [reading.brief()]:
-        typer.echo(line)
     with heavy_imports():
         from knnmt.adapting.adapt import adapt as adapt_to
+        from knnmt.datastore.building import BuildConfig
     ready = f"{output} can be used; rerun the command to tune it and to add what was held out"
     with ends_with("rerun the command; it resumes", output, ready):
         accelerators: Accelerators = "keep" if keep_accelerators else "drop"
         adapted = adapt_to(
-            planned,
+            memories_in(*languages),
             output,
             BuildConfig(*languages, for_fast=for_fast, accelerators=accelerators),
+            dev=development,
             sample=sample,
             model=model,
             source_lang=source_language,
@@ -100,14 +92,12 @@ def adapt(
             device=device,
             threads=threads,
             cluster=cluster,
-            tell=typer.echo,
+            on_message=typer.echo,
             verbose=verbose,
-            bars=progress_bars,
+            progress=progress_bars,
         )
-    of_model = () if model in shipped_models() else ("-m", model)
+    options = () if model in shipped_models() else ("-m", model)
     if adapted.gain is not None and adapted.gain.is_bad:
         typer.echo(f"next       {command('inspect', output)} shows some of its pairs")
         raise typer.Exit(1)
-    typer.echo(
-        f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with the store"
-    )
+    typer.echo(f"next       {command('translate', *options, '-d', output, '--text', 'TEXT')} translates with the store")

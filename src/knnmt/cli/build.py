@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from knnmt.cli.index import estimate_and_tell
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import ModelOption, SourceLanguage, TargetLanguage, model_of_memories
-from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
+from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
 from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
 from knnmt.cli.progress import counter
-from knnmt.cli.start import load_quickly
+from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
-from knnmt.datastore.manifest import sizes
 from knnmt.errors import InputError
 
 
@@ -62,39 +59,29 @@ def build(
     cluster = cluster_of(ray, workers, gpus_per_worker, threads, storage)
     model, pair = model_of_memories(model, source_language, target_language, memories_in)
     reading = memories_in(*pair)
-    engine = load_quickly(model, device, threads, None, source_language, target_language)
-    from knnmt.datastore.building import BuildConfig
-    from knnmt.datastore.building import build as build_store
-
-    encode = None
-    if cluster is not None:
-        from knnmt.distributed.building import encode_on
-
-        encode = encode_on(cluster)
+    with heavy_imports():
+        from knnmt.adapting.build import build as build_store
+        from knnmt.datastore.building import BuildConfig
     accelerators: Accelerators = "keep" if keep_accelerators else "drop"
-    config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast, accelerators=accelerators)
-    started = time.perf_counter()
     again = ends_with("rerun the command; it resumes", output, f"the store is built: {output}")
     with again, counter("building", reading.count, "pairs") as progress:
         try:
-            result = build_store(output, reading.pairs(), engine, config, progress, restart, encode)
+            built = build_store(
+                reading,
+                output,
+                BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast, accelerators=accelerators),
+                estimate=estimate,
+                restart=restart,
+                model=model,
+                source_lang=source_language,
+                target_lang=target_language,
+                device=device,
+                threads=threads,
+                cluster=cluster,
+                progress=progress,
+            )
         except InputError:
             for line in reading.summary():
                 typer.echo(line, err=True)
             raise
-    seconds = time.perf_counter() - started
-    manifest = result.manifest
-    for line in reading.summary(result.dropped):
-        typer.echo(line)
-    if result.reused:
-        typer.echo(f"continued  {result.reused} of {len(manifest.segments)} parts were already done")
-    size = sum(stored.bytes for stored in manifest.files())
-    typer.echo(
-        f"built      {output}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} "
-        f"dimensions, {in_words(size)}, in {seconds:.1f} s"
-    )
-    if estimate:
-        from knnmt.datastore.store import Datastore
-
-        with ends_with("the store is built; its settings will be estimated when it is used"):
-            estimate_and_tell(Datastore.open(output), engine)
+    typer.echo(str(built))

@@ -11,14 +11,14 @@ import typer
 
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
+from knnmt.cli.memories import MemoriesIn, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, progress_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.report import counted
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.visible import visible
-from knnmt.datastore.manifest import INDEXES, MANIFEST, sizes
+from knnmt.datastore.manifest import INDEXES, MANIFEST, in_bytes, sizes
 from knnmt.datastore.origins import close_origins, file_of
 from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.checkpoint import NamedByStore
@@ -180,7 +180,7 @@ def compact(store: StoreArgument) -> None:
     opened.compact()
     after = sum(stored.bytes for stored in opened.manifest.files())
     typer.echo(
-        f"{in_words(before)} became {in_words(after)}: "
+        f"{in_bytes(before)} became {in_bytes(after)}: "
         f"{sizes(opened.manifest.sentences, opened.manifest.entries)}, {counted(len(opened.segments), 'segment')}"
     )
     _follow(opened)

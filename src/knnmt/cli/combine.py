@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
 from knnmt.cli.change import ModelOfChanges, StoreArgument
-from knnmt.cli.index import estimate_and_tell
+from knnmt.cli.index import show_settings
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Threads
 from knnmt.cli.progress import counter
-from knnmt.cli.start import heavy_imports, load_quickly
+from knnmt.cli.start import heavy_imports
 from knnmt.datastore.manifest import sizes
-from knnmt.engine.checkpoint import NamedByStore
-
-if TYPE_CHECKING:
-    from knnmt.datastore.store import Datastore
 
 EstimateEach = Annotated[
     bool, typer.Option("--estimate/--no-estimate", help="Estimate the settings of each new store at the end.")
@@ -53,19 +48,28 @@ def merge(
 
         knnmt merge teile/*.store -o projekt.store --drop-duplicates
     """
-    from knnmt.datastore.combining import merge_stores
     from knnmt.datastore.store import Datastore
 
-    opened = [Datastore.open(store) for store in stores]
-    total = sum(store.manifest.live_sentences for store in opened)
+    total = sum(Datastore.open(store).manifest.live_sentences for store in stores)
+    with heavy_imports():
+        from knnmt.adapting.merge import merge as merge_stores
     done = ends_with(_AGAIN, output, f"the store is made: {output}")
     with done, counter("merging", lambda: total, "sentences") as progress:
-        manifest = merge_stores(opened, output, drop_duplicates, progress)
+        merged = merge_stores(
+            stores,
+            output,
+            drop_duplicates=drop_duplicates,
+            estimate=estimate,
+            model=model,
+            threads=threads,
+            progress=progress,
+        )
+    manifest = merged.manifest
     if total > manifest.sentences:
         typer.echo(f"left out   {total - manifest.sentences:,} sentences of duplicate units")
     typer.echo(f"merged     {output}: {sizes(manifest.sentences, manifest.entries)}")
     if estimate:
-        _estimate([Datastore.open(output)], model, threads)
+        show_settings(output, by_segment=True)
 
 
 def split(
@@ -95,34 +99,27 @@ def split(
 
         knnmt split projekt.store --pairs 1000000 -o teile
     """
-    from knnmt.config import check
-    from knnmt.datastore.combining import split_store
     from knnmt.datastore.store import Datastore
 
-    check(
-        by in (None, "origin"),
-        f"--by must be origin, got {by!r}; or give --pairs, the largest number of units in each store",
-    )
-    opened = Datastore.open(store)
+    total = Datastore.open(store).manifest.live_sentences
+    with heavy_imports():
+        from knnmt.adapting.merge import split as split_into
     done = ends_with(_AGAIN, output, f"the stores are made: {output}")
-    with done, counter("splitting", lambda: opened.manifest.live_sentences, "sentences") as progress:
-        places = split_store(opened, output, by == "origin", pairs, progress)
-    made = [Datastore.open(place) for place in places]
-    for each in made:
+    with done, counter("splitting", lambda: total, "sentences") as progress:
+        parts = split_into(
+            store,
+            output,
+            by=cast("Literal['origin'] | None", by),
+            pairs=pairs,
+            estimate=estimate,
+            model=model,
+            threads=threads,
+            progress=progress,
+        )
+    for each in parts:
         typer.echo(f"made       {each.path}: {sizes(each.manifest.sentences, each.manifest.entries)}")
-    if estimate:
-        _estimate(made, model, threads)
-
-
-def _estimate(stores: Sequence[Datastore], model: str | None, threads: int | None) -> None:
-    """Estimate the settings of new stores. All of them are of one model."""
-    manifest = stores[0].manifest
-    languages = (manifest.source_language, manifest.target_language)
-    engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
-    stores[0].require_engine(engine)
-    for store in stores:
-        with ends_with("the store is made; its settings will be estimated when it is used"):
-            estimate_and_tell(store, engine)
+        if estimate:
+            show_settings(each.path, by_segment=True)
 
 
 def shard_set(
@@ -163,6 +160,6 @@ def shard_set(
         knnmt shard-set teil-1.store teil-2.store -o ganz.store
     """
     with heavy_imports():
-        from knnmt.adapting.combined_stores import shard_set as make_set
+        from knnmt.adapting.merge import shard_set as make_set
     made = make_set(shards, output, cluster=ray, seconds=seconds, model=model)
     typer.echo(f"made       {output}: {len(made.shards)} shards")

@@ -10,9 +10,9 @@ import typer
 
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import in_words
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
+from knnmt.datastore.manifest import in_bytes
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
@@ -94,5 +94,5 @@ def _interrupted(output: Path) -> AbstractContextManager[None]:
 
 
 def _print_sizes(before: Datastore, after: Datastore) -> None:
-    old, new = (in_words(sum(stored.bytes for stored in store.manifest.files())) for store in (before, after))
+    old, new = (in_bytes(sum(stored.bytes for stored in store.manifest.files())) for store in (before, after))
     typer.echo(f"on disk    {old} became {new}")

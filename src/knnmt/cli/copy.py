@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import in_words
 from knnmt.cli.progress import progress_bars
-from knnmt.datastore.manifest import sizes
+from knnmt.datastore.manifest import in_bytes, sizes
 
 
 def copy(
@@ -34,5 +33,5 @@ def copy(
 
     with ends_with("rerun the command; it resumes"), progress_bars("copying", "bytes") as progress:
         manifest = copy_store(store, place, progress)
-    size = in_words(sum(stored.bytes for stored in manifest.files()))
+    size = in_bytes(sum(stored.bytes for stored in manifest.files()))
     typer.echo(f"copied     {place}: {sizes(manifest.sentences, manifest.entries)}, {size}")

@@ -20,7 +20,6 @@ from knnmt.documents.read_memories import read_memories
 from knnmt.engine.checkpoint import NamedByStore
 
 if TYPE_CHECKING:
-    from knnmt.calibration.estimates import Calibration
     from knnmt.calibration.index_choice import Candidate, Target
     from knnmt.datastore.store import Datastore
     from knnmt.engine.base import Engine
@@ -106,7 +105,6 @@ def prepare_store(
     table: Callable[[str], None],
 ) -> None:
     """Estimate settings, choose an index, and report both."""
-    from knnmt.calibration.estimates import Calibration
     from knnmt.calibration.fidelity import BATCHES
     from knnmt.calibration.index_preparation import prepare
 
@@ -127,16 +125,12 @@ def prepare_store(
 
     choice = prepare(store, engine, target, kinds, pairs, first_good, line, progress_bars)
     typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
-    _tell_settings(Calibration.of(store.path))
+    show_settings(store.path, by_segment=False)
 
 
-def estimate_and_tell(store: Datastore, engine: Engine[Any]) -> None:
-    """Estimate the settings of a store, save them with it, and print them."""
-    from knnmt.calibration.estimates import estimate_settings
+def show_settings(store: Path, by_segment: bool) -> None:
+    """Print the settings that were estimated for a store, if any."""
+    from knnmt.calibration.estimates import Calibration
 
-    _tell_settings(estimate_settings(store, engine))
-
-
-def _tell_settings(estimated: Calibration | None) -> None:
-    if estimated is not None:
-        typer.echo(f"settings   {estimated.config().signature()}, estimated from {estimated.queries:,} entries")
+    if (estimated := Calibration.of(store, by_segment)) is not None:
+        typer.echo(f"settings   {estimated.in_words}")

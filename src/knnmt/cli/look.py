@@ -14,12 +14,11 @@ import typer
 
 from knnmt.cli.advice import command
 from knnmt.cli.change import StoreArgument
-from knnmt.cli.memories import in_words
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.corpus.report import counted
 from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
-from knnmt.datastore.manifest import INDEXES
+from knnmt.datastore.manifest import INDEXES, in_bytes
 from knnmt.datastore.settings import SETTINGS, read_settings
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.extensions import NETWORKS, registered
@@ -136,7 +135,7 @@ def verify(store: StoreArgument) -> None:
         typer.echo(f"{len(problems)} problems: restore the named files, or follow the messages to make them again")
         raise typer.Exit(1)
     typer.echo(
-        f"sound: {counted(len(files), 'file')}, {in_words(sum(stored.bytes for stored in files))}, all checksums "
+        f"sound: {counted(len(files), 'file')}, {in_bytes(sum(stored.bytes for stored in files))}, all checksums "
         f"correct"
     )
 
@@ -185,10 +184,10 @@ def _show_summary(store: Datastore, limit: int) -> None:
     if manifest.for_fast:
         states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
-        typer.echo(f"for fast    {tokens:,} source tokens, {in_words(states)} of their states, mapped")
+        typer.echo(f"for fast    {tokens:,} source tokens, {in_bytes(states)} of their states, mapped")
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
-    typer.echo(f"on disk     {in_words(size)} in {counted(len(manifest.files()), 'file')}")
+    typer.echo(f"on disk     {in_bytes(size)} in {counted(len(manifest.files()), 'file')}")
     _show_index(store)
     if (gate := store.path / GATE).is_file():
         typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")

@@ -171,11 +171,3 @@ def typed_parameters(function: Callable[..., object]) -> list[inspect.Parameter]
     """The parameters of a function, with their annotations as types rather than text."""
     hints = get_type_hints(function, include_extras=True)
     return [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]
-
-
-def in_words(count: int) -> str:
-    """A number of bytes in readable units."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"

@@ -170,6 +170,6 @@ def tune(
             device=device,
             threads=threads,
             exact=exact,
-            tell=typer.echo,
-            bars=progress_bars,
+            on_message=typer.echo,
+            progress=progress_bars,
         )

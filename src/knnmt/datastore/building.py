@@ -99,7 +99,7 @@ class BuildResult:
     dropped: Counter[str]
 
 
-def build(
+def write_store(
     store: Path,
     pairs: Iterable[AnyPair],
     engine: Engine[State],
@@ -108,9 +108,10 @@ def build(
     restart: bool = False,
     encode: EncodeParts | None = None,
 ) -> BuildResult:
-    """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
+    """Write a new store at `store`, without settings. `knnmt.build` also estimates these.
 
-    An interrupted build is resumed; with `restart` it starts again.
+    An interrupted build is resumed; with `restart` it starts again. `progress` is called with pairs and entries done
+    after every slice.
 
     encode: turns slices into segments; by default this process does it
     """

@@ -42,6 +42,14 @@ def sizes(sentences: int, entries: int) -> str:
     return f"{counted(sentences, 'sentence')}, {counted(entries, 'entry', 'entries')}"
 
 
+def in_bytes(count: int) -> str:
+    """A number of bytes in readable units."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """The record of a file below `segments/` or `indexes/`. Its name cannot lead out of that directory."""

@@ -18,7 +18,7 @@ from knnmt.corpus.pairs import AnyPair, SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import BuildConfig, EntryProgress, build, clear_leftovers, no_progress
+from knnmt.datastore.building import BuildConfig, EntryProgress, clear_leftovers, no_progress, write_store
 from knnmt.datastore.changing import AmongSources, Holding, Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, read_manifest
@@ -73,11 +73,8 @@ class Datastore(ReadableStore):
         config: BuildConfig | None = None,
         progress: EntryProgress = no_progress,
     ) -> Self:
-        """Build a new store from pairs and open it; `knnmt.datastore.building` describes how, and counts dropped pairs.
-
-        Settings and the index are made elsewhere: `knnmt.adapting.build` makes both.
-        """
-        build(Path(path), pairs, engine, config, progress)
+        """Write a new store from pairs and open it, without settings. `knnmt.build` also estimates these."""
+        write_store(Path(path), pairs, engine, config, progress)
         return cls.open(path)
 
     def add(

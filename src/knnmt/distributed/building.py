@@ -136,7 +136,7 @@ def _engine(model: str, device: str, dtype: str, source: str, target: str, threa
 
 
 def encode_on(cluster: Cluster) -> EncodeParts:
-    """The encoder of `knnmt.datastore.building.build` for a build on a cluster."""
+    """The encoder of `knnmt.datastore.building.write_store` for a build on a cluster."""
 
     def encode(
         engine: Engine[State],

@@ -16,8 +16,6 @@ from knnmt.corpus.visible import visible
 from knnmt.documents.read_memories import read_memories
 from knnmt.errors import InputError
 
-MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[AnyPair]
-
 
 @dataclass(slots=True)
 class MemoryReading:
@@ -78,13 +76,20 @@ class MemoryReading:
         return lines
 
 
+MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[AnyPair] | MemoryReading
+
+
 def files_or_pairs(
     memories: MemoriesOrPairs, reading: ReadingConfig, languages: tuple[str | None, str | None] | None = None
 ) -> MemoryReading | Iterable[SegmentPair]:
-    """Files as memories to read; pairs of any form as segment pairs. A sequence can be read several times.
+    """Files as memories to read, with these settings unless they have their own; pairs of any form as segment pairs.
+
+    A sequence can be read several times.
 
     languages: of pairs with texts by language; by default those of `reading`
     """
+    if isinstance(memories, MemoryReading):
+        return memories
     if isinstance(memories, str | Path):
         return MemoryReading([Path(memories)], reading)
     languages = languages or (reading.source_language, reading.target_language)

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.overlap import Known, known
 from knnmt.datastore.publication import storage_errors
 from knnmt.datastore.store import Datastore
+from knnmt.documents.memory_reading import MemoriesOrPairs
 from knnmt.errors import CometError
 from knnmt.evaluation.loading import Model, model_of_evaluation, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
 from knnmt.evaluation.running import Run, Watch, machine, run_systems
 from knnmt.evaluation.scoring import Metric, Score, compare, require_sacrebleu
-from knnmt.evaluation.segments import EvaluationText, Half, given_pairs, read_pairs, read_text
+from knnmt.evaluation.segments import EvaluationText, Half, read_pairs, read_text
 from knnmt.evaluation.systems import System, gather_systems, run_settings
 from knnmt.output_files import write_output
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.settings import Preset
 from knnmt.translator.translator import Translator
 
-_Text = str | Path | tuple[str | Path, str | Path] | Sequence[str | Path] | Iterable[SegmentPair] | EvaluationText
+_Text = MemoriesOrPairs | tuple[str | Path, str | Path] | EvaluationText
 _KNOWN = "its source is in a store"
 
 
@@ -116,12 +116,10 @@ def _read(
 ) -> EvaluationText:
     if isinstance(text, EvaluationText):
         return text
-    if isinstance(text, str | Path):
-        return read_pairs(Path(text), reading, half)
     if isinstance(text, tuple) and len(text) == 2 and isinstance(text[0], str | Path):
         source, reference = text
         return read_text(Path(source), Path(reference), reading, half)
-    return given_pairs(cast("Iterable[SegmentPair]", text), half)
+    return read_pairs(text, reading, half)
 
 
 def write_json(report: Report, path: Path) -> None:

@@ -12,11 +12,11 @@ from knnmt.config import check
 from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.paired import read_paired
-from knnmt.corpus.pairs import AnyPair, SegmentPair, as_pairs
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves
-from knnmt.documents.read_memories import read_memories
+from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 
 Half = Literal["all", "report", "tune"]
 HALVES: dict[Half, str] = {
@@ -67,15 +67,13 @@ def read_text(source: Path, reference: Path, config: ReadingConfig, half: Half =
     return _half_of(pairs, f"{source.name} and {reference.name}", half, report)
 
 
-def read_pairs(memory: Path, config: ReadingConfig, half: Half = "all") -> EvaluationText:
-    """A memory or a document in any format, whose targets are the references."""
-    report = ReadingReport()
-    return _half_of(list(read_memories([memory], config, report)), memory.name, half, report)
-
-
-def given_pairs(pairs: Iterable[AnyPair], half: Half = "all") -> EvaluationText:
-    """Pairs given by the caller, whose targets are the references."""
-    return _half_of(list(as_pairs(pairs)), "the given pairs", half, ReadingReport())
+def read_pairs(memories: MemoriesOrPairs, config: ReadingConfig, half: Half = "all") -> EvaluationText:
+    """Memories and documents in any format, or pairs. Their targets are the references."""
+    text = files_or_pairs(memories, config)
+    if not isinstance(text, MemoryReading):
+        return _half_of(list(text), "the given pairs", half, ReadingReport())
+    pairs = list(text.pairs())
+    return _half_of(pairs, " and ".join(path.name for path in text.paths), half, text.report)
 
 
 def _half_of(pairs: list[SegmentPair], name: str, half: Half, report: ReadingReport) -> EvaluationText:

@@ -194,8 +194,8 @@ def _adapt(work: MemoryWork, config: BuildConfig, reading: MemoryReading, tell: 
             store,
             config,
             model=translator,
-            tell=lambda line: tell({"read": [line]}),
-            bars=bars,
+            on_message=lambda line: tell({"read": [line]}),
+            progress=bars,
             work=work_beside(Path(work.file)),
             on_built=lambda: tell({"built": True}),
         )

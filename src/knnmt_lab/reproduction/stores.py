@@ -97,9 +97,7 @@ class DomainStores:
     ) -> None:
         """Build the full store. If interrupted, it resumes from the finished slices."""
         config = BuildConfig(*languages, for_fast=for_fast, accelerators="keep")  # the text as the paper used it
-        Datastore.build(
-            self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)), estimate=False
-        )
+        Datastore.build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
 
     def reduce(self, steps: Sequence[str]) -> None:
         """Make the store whose last step is a PCA."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from knnmt.adapting.gate_training import GateConfig
-from knnmt.adapting.tuning_by_likelihood import PAPER_WEIGHTS
+from knnmt.adapting.tuning_by_bleu import PAPER_WEIGHTS
 from knnmt.errors import InputError, SettingError, StorageError
 from knnmt.evaluation.scoring import Score
 from knnmt_lab.reproduction.harm import harm_table

@@ -70,7 +70,7 @@ def test_stores_of_a_domain(tmp_path: Path, tiny: TransformerEngine) -> None:
 
 def test_entries_where_the_model_is_surest_go(tiny: TransformerEngine, tmp_path: Path) -> None:
     """Beside a plain search of every entry, also where some were removed."""
-    store = Datastore.build(tmp_path / "s", some_pairs(25), tiny, estimate=False)
+    store = Datastore.build(tmp_path / "s", some_pairs(25), tiny)
     store.remove(matching(origin=store.segments[0].pair(3).origin))
     keys, sure = column(store, "keys"), column(store, "log_probabilities").astype(np.float64)
     least = []

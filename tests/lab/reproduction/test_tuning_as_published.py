@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.adapting.tuning_by_likelihood import PAPER_KS as KS
-from knnmt.adapting.tuning_by_likelihood import PAPER_WEIGHTS as WEIGHTS
+from knnmt.adapting.tuning_by_bleu import PAPER_KS as KS
+from knnmt.adapting.tuning_by_bleu import PAPER_WEIGHTS as WEIGHTS
 from knnmt.calibration.likelihood import Positions
 from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array

@@ -9,9 +9,8 @@ import pytest
 import sacrebleu
 
 from knnmt import Translator
-from knnmt.adapting.cache_tuning import CacheTradeOff, cache_trade_offs
-from knnmt.adapting.tuning_by_likelihood import paper_grid
-from knnmt.adapting.tuning_by_search import Scored, beam_states, confirmed_cache, score
+from knnmt.adapting.cache_tuning import CacheTradeOff, beam_states, cache_trade_offs, confirmed_cache
+from knnmt.adapting.tuning_by_bleu import paper_grid, score
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval.statistics import Statistics
@@ -77,10 +76,10 @@ def test_the_papers_grid() -> None:
 def test_a_cache_is_confirmed_from_the_largest_down(scores: tuple[float, ...], expected: float | None) -> None:
     asked: list[float | None] = []
 
-    def scored(config: RetrievalConfig) -> Scored:
+    def scored(config: RetrievalConfig) -> float:
         threshold = None if config.cache is None else config.cache.threshold
         asked.append(threshold)
-        return Scored(config, 30.0 if threshold is None else scores[int(threshold) - 1], 0.0)
+        return 30.0 if threshold is None else scores[int(threshold) - 1]
 
     found = confirmed_cache(scored, CONFIG, OFFS, 0.1)
     assert (found and found.threshold) == expected

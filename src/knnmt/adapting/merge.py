@@ -1,4 +1,4 @@
-"""`merge`, `split` and `shard_set` as `knnmt` exports them: the stores that they make are ready for use."""
+"""`merge`, `split` and `shard_set`: stores from other stores, with settings that fit them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from knnmt.adapting.build import Datastore
+import torch
+
+from knnmt.calibration.estimates import Calibration, calibrate_by_segment, estimate_settings
 from knnmt.config import DEFAULT_SEGMENTS, check
 from knnmt.datastore.building import EntryProgress, no_progress
 from knnmt.datastore.combining import merge_stores, split_store
 from knnmt.datastore.manifest import Manifest
+from knnmt.datastore.store import Datastore
 from knnmt.distributed.shard_set import ShardPlace, ShardSet, make_shard_set
 from knnmt.distributed.sharded_store import SECONDS
 from knnmt.engine.base import Engine
 from knnmt.engine.checkpoint import NamedByStore
+from knnmt.engine.loading import load_engine
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.profiles import SEGMENTS, read_profiles
 
 
 def merge(
@@ -24,6 +30,7 @@ def merge(
     drop_duplicates: bool = False,
     estimate: bool = True,
     model: str | Path | Engine[Any] | None = None,
+    threads: int | None = None,
     progress: EntryProgress = no_progress,
 ) -> Datastore:
     """Make one store from several of the same model, as `knnmt merge` does. If it is killed, the same call resumes.
@@ -40,7 +47,7 @@ def merge(
     merge_stores([Datastore.open(each) for each in stores], Path(path), drop_duplicates, progress)
     made = Datastore.open(path)
     if estimate:
-        _estimate([made], model)
+        _estimate([made], model, threads)
     return made
 
 
@@ -52,6 +59,7 @@ def split(
     pairs: int | None = None,
     estimate: bool = True,
     model: str | Path | Engine[Any] | None = None,
+    threads: int | None = None,
     progress: EntryProgress = no_progress,
 ) -> list[Datastore]:
     """Make several stores from one, in a new directory, as `knnmt split` does.
@@ -63,13 +71,13 @@ def split(
     """
     check(
         by in (None, "origin"),
-        f"by must be 'origin', got {by!r}; or give pairs, the largest number of units in each store",
+        f"--by must be origin, got {by!r}; or give --pairs, the largest number of units in each store",
     )
     opened = Datastore.open(store)
     places = split_store(opened, Path(directory), by == "origin", pairs, progress)
     made = [Datastore.open(place) for place in places]
     if estimate:
-        _estimate(made, model)
+        _estimate(made, model, threads)
     return made
 
 
@@ -95,30 +103,22 @@ def shard_set(
     found = ShardSet(tuple(ShardPlace.of(str(each)) for each in shards), cluster, seconds)
     largest = make_shard_set(found, Path(path))
     if largest is not None and not settings_by_segment(Path(path)):
-        from knnmt.calibration.estimates import calibrate_by_segment
-        from knnmt.retrieval.open_store import OpenStore
-
         store = Datastore.open(largest)
-        snapshot = OpenStore(store, exact=True).snapshot
-        if (
-            estimated := calibrate_by_segment(snapshot, engine_of(store.manifest, model), DEFAULT_SEGMENTS)
-        ) is not None:
+        snapshot, engine = OpenStore(store, exact=True).snapshot, engine_of(store.manifest, model)
+        if (estimated := calibrate_by_segment(snapshot, engine, DEFAULT_SEGMENTS)) is not None:
             estimated.save(Path(path))
     return found
 
 
 def settings_by_segment(path: Path) -> bool:
     """Whether settings for search by segment were estimated or tuned for a store."""
-    from knnmt.calibration.estimates import Calibration
-    from knnmt.retrieval.profiles import SEGMENTS, read_profiles
-
     return Calibration.of(path, by_segment=True) is not None or SEGMENTS in read_profiles(path)
 
 
-def _estimate(stores: Sequence[Datastore], model: str | Path | Engine[Any] | None) -> None:
+def _estimate(stores: Sequence[Datastore], model: str | Path | Engine[Any] | None, threads: int | None) -> None:
     """Estimate the settings of new stores. All of them are of one model."""
-    from knnmt.calibration.estimates import estimate_settings  # which brings PyTorch
-
+    if threads is not None:
+        torch.set_num_threads(threads)
     engine = engine_of(stores[0].manifest, model)
     stores[0].require_engine(engine)
     for store in stores:
@@ -127,8 +127,6 @@ def _estimate(stores: Sequence[Datastore], model: str | Path | Engine[Any] | Non
 
 def engine_of(manifest: Manifest, model: str | Path | Engine[Any] | None = None) -> Engine[Any]:
     """The model that a store was built with; it is loaded on the CPU unless it is already loaded."""
-    from knnmt.engine.loading import load_engine
-
     if model is not None and not isinstance(model, str | Path):
         return model
     languages = manifest.source_language, manifest.target_language
