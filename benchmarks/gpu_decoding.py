@@ -39,7 +39,7 @@ from decoding import MODEL
 from knnmt import stage_times
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.search import search, search_each
+from knnmt.decoding.search import Batch, search, search_each
 from knnmt.engine.layers import Projection
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
@@ -72,12 +72,12 @@ class SyntheticStore(OpenStore):
 def ours(engine: TransformerEngine, retrieval: Retrieval | None, most: int, recorded: bool = True) -> Decode:
     def decode(batches: Batches, beam: int) -> int:
         config = replace(engine.generation, beam=beam, max_tokens=most)
-        asked = ((each, None if retrieval is None else BatchRetrieval([retrieval] * len(each))) for each in batches)
+        asked = (Batch(each, (retrieval and BatchRetrieval([retrieval] * len(each))) or None) for each in batches)
         if recorded:
             found = search_each(engine, asked, config)
         else:
             loop = search
-            found = (loop(engine, each, config, mixed) for each, mixed in asked)
+            found = (loop(engine, each, config, mixed) for each, mixed, *_ in asked)
         return sum(len(best[0].tokens) for hypotheses in found for best in hypotheses)
 
     return decode

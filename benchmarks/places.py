@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from knnmt.config import BatchingConfig, DecodingConfig
-from knnmt.decoding.search import search, search_each
+from knnmt.decoding.search import Batch, search, search_each
 from knnmt.engine.base import Engine
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.precision import cpu_name
@@ -38,7 +38,7 @@ def main() -> None:
     for beam in options.beams:
         for size in options.batches:
             numbers = batches_by_length([len(each) for each in sources], BatchingConfig(sentences=size))
-            batches = [([sources[number] for number in batch], None) for batch in numbers]
+            batches = [Batch([sources[number] for number in batch]) for batch in numbers]
             speeds = measured(engine, batches, translator.decoding(beam=beam), options.rounds)
             medians = [statistics.median(each) for each in speeds]
             cells = [
@@ -49,13 +49,13 @@ def main() -> None:
 
 
 def measured(
-    engine: Engine[Any], batches: Sequence[tuple[list[list[int]], None]], config: DecodingConfig, rounds: int
+    engine: Engine[Any], batches: Sequence[Batch], config: DecodingConfig, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Tokens per second one by one and in one go, in every round."""
     speeds: tuple[list[float], list[float]] = [], []
     for _ in range(rounds):
         began = time.perf_counter()
-        expected = [search(engine, sources, config) for sources, _ in batches]
+        expected = [search(engine, sources, config) for sources, *_ in batches]
         middle = time.perf_counter()
         results = list(search_each(engine, batches, config))
         ended = time.perf_counter()

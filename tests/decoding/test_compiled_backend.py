@@ -18,7 +18,7 @@ from knnmt.config import DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.compiled import CompiledBackend
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.search import search, search_each
+from knnmt.decoding.search import Batch, search, search_each
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, InputError
@@ -174,9 +174,24 @@ def test_a_sentence_that_is_done_gives_its_place_to_one_of_the_next_batch(
 
     expected = [compiled_search(small, batch, config) for batch in batches]
     monkeypatch.setattr(CompiledBackend, "advance", watched)
-    assert list(search_each(small, [(batch, None) for batch in batches], config)) == expected
+    assert list(search_each(small, map(Batch, batches), config)) == expected
     assert max(map(len, decoded)) == 4
     assert any(min(numbers) < 4 <= max(numbers) for numbers in decoded)  # sentences of two batches, side by side
+
+
+def test_a_batch_hears_of_its_sentences_by_their_places_in_it(tiny: TransformerEngine) -> None:
+    """Sentences of several batches are decoded side by side; one that looks at every step is decoded alone."""
+    config = replace(tiny.generation, beam=2, min_tokens=6, max_tokens=20)
+    batches = [SOURCES[:2], SOURCES[2:4], SOURCES[1:2]]
+    heard: list[dict[int, Any]] = [{} for _ in batches]
+    looks: list[list[int]] = []
+    asked = [Batch(sources, None, of_batch.__setitem__) for sources, of_batch in zip(batches, heard, strict=True)]
+    asked.insert(1, Batch(SOURCES[:2], on_partial=lambda leading: looks.append(sorted(leading()))))
+    found = list(search_each(tiny, asked, config))
+    assert found.pop(1) == search(tiny, SOURCES[:2], config)
+    assert [[each[number] for number in range(len(each))] for each in heard] == found
+    assert looks[0] == [0, 1]
+    assert len(looks) > 2
 
 
 def test_a_larger_batch_and_one_of_another_backend_wait(
@@ -196,16 +211,16 @@ def test_a_larger_batch_and_one_of_another_backend_wait(
     config = replace(tiny.generation, beam=3, max_tokens=12)
     settings: list[tuple[int, Retrieval | None]] = [(2, by_segment), (5, None), (3, by_segment), (1, whole), (5, None)]
 
-    def batches(statistics: Statistics) -> list[tuple[list[list[int]], BatchRetrieval | None]]:
+    def batches(statistics: Statistics) -> list[Batch]:
         return [
-            (SOURCES[:size], BatchRetrieval([retrieval] * size, statistics) if retrieval else None)
+            Batch(SOURCES[:size], BatchRetrieval([retrieval] * size, statistics) if retrieval else None)
             for size, retrieval in settings
         ]
 
     together, apart = Statistics(), Statistics()
     found = list(search_each(tiny, batches(together), config))
     assert sizes == [2, 5, 5]
-    assert found == [search(tiny, texts, config, retrieval) for texts, retrieval in batches(apart)]
+    assert found == [search(tiny, texts, config, retrieval) for texts, retrieval, *_ in batches(apart)]
     assert (together.rows, together.first_rows, together.searches) == (apart.rows, apart.first_rows, apart.searches)
 
 
@@ -243,7 +258,7 @@ def test_a_damaged_store_ends_a_search(tiny: TransformerEngine, stores: list[Ope
         retrieval = Retrieval(store, RetrievalConfig(4, 0.6, 20.0, segments=segments))
         damaged = BatchRetrieval([None, *[retrieval] * (len(SOURCES) - 1)])
         for others in (SOURCES, SOURCES[:2]):  # decoded together with this batch, or before it
-            found = search_each(few, [(others, None), (SOURCES, damaged)], config)
+            found = search_each(few, [Batch(others), Batch(SOURCES, damaged)], config)
             with pytest.raises(DatastoreDamagedError, match=f"{store.datastore.path}: .* is not one of the model's 30"):
                 list(found)
 

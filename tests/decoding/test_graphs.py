@@ -22,7 +22,7 @@ from knnmt.decoding.graph_buffers import CapturedWork, FreeBuffers, GraphBuffers
 from knnmt.decoding.graphs import GraphBackend
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.reference import ReferenceBackend
-from knnmt.decoding.search import backend_for, search, search_each
+from knnmt.decoding.search import Batch, backend_for, search, search_each
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
@@ -338,11 +338,13 @@ def test_batches_one_after_another_are_those_one_by_one(
     config = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0, segments=segments)
     retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), config)
     batches = [SOURCES[:4], SOURCES[4:5], SOURCES[5:]]
-    asked = [(each, BatchRetrieval([retrieval] * len(each)) if number else None) for number, each in enumerate(batches)]
+    asked = [
+        Batch(each, BatchRetrieval([retrieval] * len(each)) if number else None) for number, each in enumerate(batches)
+    ]
     found = list(search_each(small, asked, small.generation))
     expected = [
         search(small, each, small.generation, batch and BatchRetrieval([retrieval] * len(each)))
-        for each, batch in asked
+        for each, batch, *_ in asked
     ]
     for mine, other in zip(found, expected, strict=True):
         assert_same(mine, other)
@@ -358,7 +360,7 @@ def test_a_choice_that_fails_ends_its_own_batch(small: TransformerEngine, store:
         raise DatastoreDamagedError("its postings")
 
     damaged.choose = choose  # type: ignore[method-assign, assignment]
-    found = search_each(small, [(SOURCES[:1], sound), (SOURCES[1:2], damaged)], small.generation)
+    found = search_each(small, [Batch(SOURCES[:1], sound), Batch(SOURCES[1:2], damaged)], small.generation)
     assert len(next(found)) == 1
     with pytest.raises(DatastoreDamagedError, match="postings"):
         next(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Barrier, Event
@@ -23,7 +23,7 @@ from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.session import Lane, PreparedText, Session
 from knnmt.translator.settings import TranslationSettings
-from knnmt.translator.stages import TextsGrowing
+from knnmt.translator.stages import OnPartialTexts, OnSegment
 from knnmt.translator.translator import Translator
 
 SETTINGS = TranslationSettings(beam=1)
@@ -39,17 +39,15 @@ class Watched:
         decode = Lane.decode
 
         def watched(
-            lane: Lane,
-            jobs: Sequence[Job],
-            found: Callable[[int, list[Part]], None],
-            growing: TextsGrowing | None,
-        ) -> list[list[Part]]:
+            lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+        ) -> Iterator[list[list[Part]]]:
+            [jobs] = batches
             self.batches.append([job.segment.text for job in jobs])
             self.begun.set()
             assert self.go.wait(60)
             if any("broken" in job.segment.text for job in jobs):
                 raise ValueError("broken")
-            return decode(lane, jobs, found, growing)
+            return iter(list(decode(lane, batches, found, growing)))
 
         patched.setattr(Lane, "decode", watched)
 
@@ -190,11 +188,12 @@ def test_a_client_pays_for_what_took_longer_than_it_seemed(
     decoded, decode = list[str](), Lane.decode
 
     def slow(
-        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
+        lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+    ) -> Iterator[list[list[Part]]]:
+        [jobs] = batches
         decoded.append(jobs[0].segment.text)
         time.sleep(0.5 if "langsam" in decoded[-1] else 0.02)
-        return decode(lane, jobs, found, growing)
+        return iter(list(decode(lane, batches, found, growing)))
 
     monkeypatch.setattr(Lane, "decode", slow)
     batcher = Batcher(tiny_translator, batch=1, cached=0)
@@ -244,16 +243,17 @@ def test_a_batch_has_a_limit_by_cost(tiny_translator: Translator, watched: Watch
 
 
 def test_costly_segments_leave_a_worker_to_others(tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go, decode, batches = Event(), Event(), Lane.decode, list[str]()
+    begun, go, decode, begins = Event(), Event(), Lane.decode, list[str]()
 
     def held(
-        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
-        batches.append(jobs[0].segment.text[:5])
-        if batches[-1] == "lange":
+        lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+    ) -> Iterator[list[list[Part]]]:
+        [jobs] = batches
+        begins.append(jobs[0].segment.text[:5])
+        if begins[-1] == "lange":
             begun.set()
             assert go.wait(60)
-        return decode(lane, jobs, found, growing)
+        return iter(list(decode(lane, batches, found, growing)))
 
     batcher = Batcher(tiny_translator, batch=1, cached=0, workers=2)
     monkeypatch.setattr(Lane, "decode", held)
@@ -263,7 +263,7 @@ def test_costly_segments_leave_a_worker_to_others(tiny_translator: Translator, m
         assert begun.wait(60)
         for number in range(3):
             assert batcher.submit(requests(f"kurz {number}"), SETTINGS, client="c")[0].result(60).error is None
-        assert batches.count("lange") == 1
+        assert begins.count("lange") == 1
         go.set()
         assert all(each.result(60).error is None for texts in long for each in texts)
     finally:
@@ -300,8 +300,9 @@ def test_a_costly_batch_gives_way_while_others_wait(
     begun, go, decode, both, steps = Event(), Event(), Lane.decode, Barrier(2, timeout=60), list[float]()
 
     def held(
-        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
+        lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+    ) -> Iterator[list[list[Part]]]:
+        [jobs] = batches
         if "lang" in jobs[0].segment.text:
             begun.set()
             assert growing is not None
@@ -312,7 +313,7 @@ def test_a_costly_batch_gives_way_while_others_wait(
         elif "kurz" in jobs[0].segment.text:
             both.wait()
             time.sleep(0.5)
-        return decode(lane, jobs, found, growing)
+        return iter(list(decode(lane, batches, found, growing)))
 
     batcher = Batcher(tiny_translator, batch=1, cached=0, workers=2)
     monkeypatch.setattr(Lane, "decode", held)
@@ -362,12 +363,12 @@ def test_a_costly_batch_that_nobody_wants_ends(tiny_translator: Translator, monk
     begun, ended, go, decode = Event(), Event(), Event(), Lane.decode
 
     def watched(
-        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
+        lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+    ) -> Iterator[list[list[Part]]]:
         begun.set()
         assert go.wait(60)
         try:
-            return decode(lane, jobs, found, growing)
+            return iter(list(decode(lane, batches, found, growing)))
         except Exception:
             ended.set()
             raise
@@ -423,14 +424,15 @@ def test_a_text_is_answered_when_it_is_done_and_others_are_not(
     answered, decode = Event(), Lane.decode
 
     def one_early(
-        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
-        done = decode(lane, jobs, lambda *_: None, growing)
+        lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+    ) -> Iterator[list[list[Part]]]:
+        [jobs] = batches
+        [done] = decode(lane, batches, lambda *_: None, growing)
         if len(jobs) > 1:
             found(0, done[0])
             assert answered.wait(60)
             raise ValueError("later")
-        return done
+        return iter([done])
 
     early, late = batcher.submit(requests("kurz", "lang"), SETTINGS)
     queued(batcher, 2)
@@ -460,12 +462,13 @@ def test_two_batches_are_decoded_at_the_same_time(tiny_translator: Translator, m
     go, decode = Event(), Lane.decode
 
     def held(
-        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
+        lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+    ) -> Iterator[list[list[Part]]]:
+        [jobs] = batches
         name = jobs[0].segment.text[:4]
         begun[name].set()
         assert name == "kurz" or go.wait(60)
-        return decode(lane, jobs, found, growing)
+        return iter(list(decode(lane, batches, found, growing)))
 
     batcher = Batcher(tiny_translator, batch=4, cached=0, workers=2)
     monkeypatch.setattr(Lane, "decode", held)
@@ -542,8 +545,8 @@ def test_what_is_found_early_is_what_is_found(
         told[number] = parts
 
     lane = begun[0].lane
-    expected = next(lane.decode_each([jobs]))
-    assert [[part.text for part in parts] for parts in lane.decode(jobs, hear)] == [
+    expected = next(lane.decode([jobs]))
+    assert [[part.text for part in parts] for parts in next(lane.decode([jobs], hear))] == [
         [part.text for part in parts] for parts in expected
     ]
     assert told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -18,7 +18,7 @@ from knnmt.service.config import Limits
 from knnmt.translator.assembly import Part
 from knnmt.translator.job import Job
 from knnmt.translator.session import Lane
-from knnmt.translator.stages import TextsGrowing
+from knnmt.translator.stages import OnPartialTexts, OnSegment
 from support.services import StartService
 
 CATALOG = b'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Satz 3 ja ja ja"\nmsgstr ""\n\nmsgid "Satz"\nmsgstr "done"\n'
@@ -197,12 +197,13 @@ def test_what_nobody_wants_any_more_is_not_translated(client: TestClient, monkey
     begun, go, asked = Event(), Event(), []
 
     def waiting(
-        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
+        lane: Lane, batches: Sequence[Sequence[Job]], found: OnSegment, growing: OnPartialTexts | None
+    ) -> Iterator[list[list[Part]]]:
+        [jobs] = batches
         asked.append(len(jobs))
         begun.set()
         assert go.wait(60)
-        return decode(lane, jobs, found, growing)
+        return iter(list(decode(lane, batches, found, growing)))
 
     decode = Lane.decode
     monkeypatch.setattr(Lane, "decode", waiting)

@@ -39,7 +39,19 @@ from knnmt.retrieval.needs import Need
 from knnmt.retrieval.retriever import BatchRetrieval
 
 MakeBackend = Callable[..., Backend]
-Batch = tuple[Sequence[Sequence[int]], BatchRetrieval | None]
+
+
+class Batch(NamedTuple):
+    """Sentences that are searched together.
+
+    on_sentence: is called for each sentence when it is done
+    on_partial: is called with the progress of the others after every step
+    """
+
+    sources: Sequence[Sequence[int]]
+    retrieval: BatchRetrieval | None = None
+    on_sentence: OnSentence = ignore
+    on_partial: OnPartial | None = None
 
 
 class Choice(NamedTuple):
@@ -155,80 +167,74 @@ def search_each(
     In compiled code, a sentence that is done gives its slot to one of the next batch. While a GPU decodes a batch, the
     segments of the next are chosen.
     """
-    upcoming = _Upcoming(batches)
-    if engine.device.type == "cuda":
-        yield from _choosing_ahead(engine, upcoming, config)
-        return
-    while upcoming.next is not None:
-        if _is_compiled(engine, config, upcoming.next):
-            yield from _in_flight(engine, upcoming, config)
-        else:
-            sources, retrieval = upcoming.take()
-            yield search(engine, sources, config, retrieval)
+    with ThreadPoolExecutor(1, "knnmt-choose") as beside:
+        upcoming = _Upcoming(batches, beside)
+        while upcoming.next is not None:
+            if _is_compiled(engine, config, upcoming.next):
+                yield from _in_flight(engine, upcoming, config)
+            else:
+                sources, retrieval, on_sentence, on_partial = upcoming.take()
+                yield search(engine, sources, config, retrieval, on_sentence, on_partial, upcoming.choose)
 
 
 class _Upcoming:
     """Batches, of which the next can be seen before it is taken.
 
     next: None if there is no other
+    beside: the thread that chooses segments of the next one
     """
 
-    def __init__(self, batches: Iterable[Batch]) -> None:
-        self._batches = iter(batches)
+    def __init__(self, batches: Iterable[Batch], beside: ThreadPoolExecutor) -> None:
+        self._batches, self._beside = iter(batches), beside
+        self._choice: Future[object] | None = None
         self.next = next(self._batches, None)
 
     def take(self) -> Batch:
         """The next batch, which there must be."""
         assert self.next is not None, "there is no other batch"  # noqa: S101
-        taken, self.next = self.next, next(self._batches, None)
+        if self._choice is not None:
+            self._choice.result()
+        taken, self.next, self._choice = self.next, next(self._batches, None), None
         return taken
+
+    def choose(self) -> None:
+        """Begin to choose the segments of the next batch in another thread."""
+        retrieval = None if self.next is None else self.next.retrieval
+        if self.next is not None and retrieval is not None and retrieval.chooses:
+            self._choice = self._beside.submit(retrieval.choose, self.next.sources)
 
 
 def _is_compiled(engine: Engine[Any], config: DecodingConfig, batch: Batch) -> bool:
-    return backend_for(engine, config, batch[1]).make is CompiledBackend
+    """Whether the batch can share slots with others; not if somebody looks at each of its steps."""
+    return batch.on_partial is None and backend_for(engine, config, batch.retrieval).make is CompiledBackend
 
 
 def _in_flight(engine: Engine[Any], upcoming: _Upcoming, config: DecodingConfig) -> Iterator[list[list[Hypothesis]]]:
     """Decode the next batch in compiled code, and in its slots the batches after it that are no larger."""
-    sources, retrieval = upcoming.take()
-    size, config = len(sources), _stopping(config)
+    first = upcoming.take()
+    size, config = len(first.sources), _stopping(config)
     with torch.inference_mode():
-        backend = CompiledBackend(engine, sources, config, retrieval)
+        backend = CompiledBackend(engine, first.sources, config, first.retrieval)
     results, batches = Results([config] * size), deque([range(size)])
+    places = [(first, place) for place in range(size)]  # of each number, its batch and its place there
     running = set(batches[0])
     for done in decode(backend, results):
+        for number in done:
+            batch, place = places[number]
+            batch.on_sentence(place, results.best(number))
         running.difference_update(done)
         while batches and running.isdisjoint(batches[0]):
             yield [results.best(number) for number in batches.popleft()]
         if len(backend.sentences) < size and _fits(engine, upcoming, config, size):
-            sources, retrieval = upcoming.take()
+            batch = upcoming.take()
             with torch.inference_mode():
-                batches.append(backend.add(sources, retrieval))
-            results.extend([config] * len(sources))
+                batches.append(backend.add(batch.sources, batch.retrieval))
+            results.extend([config] * len(batch.sources))
+            places += [(batch, place) for place in range(len(batch.sources))]
             running.update(batches[-1])
 
 
 def _fits(engine: Engine[Any], upcoming: _Upcoming, config: DecodingConfig, size: int) -> bool:
     """Whether the next batch is compiled, too, and at most so large."""
     batch = upcoming.next
-    return batch is not None and len(batch[0]) <= size and _is_compiled(engine, config, batch)
-
-
-def _choosing_ahead(
-    engine: Engine[Any], upcoming: _Upcoming, config: DecodingConfig
-) -> Iterator[list[list[Hypothesis]]]:
-    """Search one batch after another. When a device has begun with one, the segments of the next are chosen."""
-    with ThreadPoolExecutor(1, "knnmt-choose") as beside:
-        while upcoming.next is not None:
-            sources, retrieval = upcoming.take()
-            chosen: list[Future[object]] = []
-            begin = partial(_begin_choice, beside, upcoming.next, chosen)
-            yield search(engine, sources, config, retrieval, on_started=begin)
-            for choice in chosen:
-                choice.result()
-
-
-def _begin_choice(beside: ThreadPoolExecutor, batch: Batch | None, chosen: list[Future[object]]) -> None:
-    """Choose the segments of a batch in another thread."""
-    if batch is not None and batch[1] is not None and batch[1].chooses:
-        chosen.append(beside.submit(batch[1].choose, batch[0]))
+    return batch is not None and len(batch.sources) <= size and _is_compiled(engine, config, batch)

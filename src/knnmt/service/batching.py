@@ -320,7 +320,7 @@ class Batcher:
             watched = growing([(piece.text.watched, piece.place) for piece in pieces])
             if self._pieces.is_costly(pieces[0]):
                 watched = giving_way(pieces, self._pieces, watched)
-            found = pieces[0].lane.decode([piece.job for piece in pieces], take, watched)
+            [found] = pieces[0].lane.decode([[piece.job for piece in pieces]], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
             if isinstance(error, UnwantedError):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from knnmt.service.waiting_pieces import Piece, WaitingPieces
-from knnmt.translator.stages import TextsGrowing
+from knnmt.translator.stages import OnPartialTexts
 
 _MAX_PAUSE_SECONDS = 1.0
 _LOOK_SECONDS = 0.05  # into the pause: whether others still wait
@@ -20,7 +20,7 @@ class UnwantedError(Exception):
     """Nobody wants the texts of a batch any more."""
 
 
-def giving_way(pieces: Sequence[Piece], waiting: WaitingPieces, watched: TextsGrowing | None) -> TextsGrowing:
+def giving_way(pieces: Sequence[Piece], waiting: WaitingPieces, watched: OnPartialTexts | None) -> OnPartialTexts:
     """A function that is called after every step of a batch, and gives way.
 
     pieces: of the batch

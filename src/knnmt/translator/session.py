@@ -2,7 +2,7 @@
 
 session = translator.session(beam=5)
 prepared = session.prepare(texts)                       # cut into segments; matches are found already
-parts = prepared[0].lane.decode(segments)               # segments of any texts of the same lane, also of other sessions
+[parts] = prepared[0].lane.decode([segments])           # segments of any texts of the same lane, also of other sessions
 made = prepared[0].finish(parts)                        # when all segments of a text are decoded
 
 `Session.translations` does this for a stream of texts; the service forms batches from the texts of many sessions.
@@ -25,7 +25,7 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.directions import Directing
 from knnmt.translator.job import Job
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
-from knnmt.translator.stages import Call, OpenText, Stages, TextsGrowing
+from knnmt.translator.stages import Call, OnPartialTexts, OnSegment, OpenText, Stages
 from knnmt.translator.translation import Translation
 from knnmt.translator.turns import Turns
 
@@ -60,20 +60,16 @@ class Lane:
 
     def decode(
         self,
-        jobs: Sequence[Job],
-        found: Callable[[int, list[Part]], None] = ignore,
-        growing: TextsGrowing | None = None,
-    ) -> list[list[Part]]:
-        """The results for each segment of one batch.
+        batches: Iterable[Sequence[Job]],
+        on_segment: OnSegment = ignore,
+        on_partial: OnPartialTexts | None = None,
+    ) -> Iterator[list[list[Part]]]:
+        """The results for each segment, batch after batch.
 
-        found: is called for those that are done before others, by number
-        growing: is called with the progress of the others
+        on_segment: is called with those that are done before others of their batch, by their number in it
+        on_partial: is called with the progress of the others, by their number in their batch
         """
-        return self.by.stages.decoded_at_once(jobs, self.call, found, growing)
-
-    def decode_each(self, batches: Iterable[Sequence[Job]]) -> Iterator[list[list[Part]]]:
-        """The results for each segment, batch after batch."""
-        return self.by.stages.decoded(batches, self.call)
+        return self.by.stages.decode(batches, self.call, on_segment, on_partial)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,9 +175,7 @@ class Session:
             batches += [(lane, [mine[place] for place in batch]) for batch in of_lane]
         batches.sort(key=lambda each: min(each[1]))  # the first waiting segment is next, so texts can be returned early
         decoded = {
-            lane: lane.decode_each(
-                [[jobs[number] for number in batch] for of_batch, batch in batches if of_batch == lane]
-            )
+            lane: lane.decode([[jobs[number] for number in batch] for of_batch, batch in batches if of_batch == lane])
             for lane in dict.fromkeys(lanes)
         }
         yield from self._finished(texts, turns, found, [], progress)  # texts without words need no batch

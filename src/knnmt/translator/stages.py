@@ -5,6 +5,7 @@ With a datastore, every step of the search mixes the model's distribution with t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +17,9 @@ from knnmt.config import BatchingConfig, DecodingConfig
 from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.sentences import has_words
 from knnmt.datastore.sources import HeldSources
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Hypothesis, OnPartial
 from knnmt.decoding.requirements import Requirements
-from knnmt.decoding.search import search, search_each
+from knnmt.decoding.search import Batch, search, search_each
 from knnmt.engine.base import Engine
 from knnmt.errors import ShardWarning
 from knnmt.index.progress import ignore
@@ -40,7 +41,9 @@ from knnmt.translator.translation import Caution, Translation, TranslationKind
 
 _MIN_BEAM_AGAIN = 5
 
-TextsGrowing = Callable[[Callable[[], dict[int, str]]], None]
+OnSegment = Callable[[int, list[Part]], None]
+"""Is called with the number of a segment in its batch and its results, while others of the batch are still decoded."""
+OnPartialTexts = Callable[[Callable[[], dict[int, str]]], None]
 """Is called while segments are decoded, with a function that returns the text of each so far, by its number."""
 
 
@@ -114,61 +117,38 @@ class Stages:
             for text, layout, segments, told in zip(texts, layouts, segmented, cautions, strict=True)
         ]
 
-    def decoded(self, batches: Iterable[Sequence[Job]], call: Call) -> Iterator[list[list[Part]]]:
-        """The results for each segment, batch after batch."""
+    def decode(
+        self,
+        batches: Iterable[Sequence[Job]],
+        call: Call,
+        on_segment: OnSegment = ignore,
+        on_partial: OnPartialTexts | None = None,
+    ) -> Iterator[list[list[Part]]]:
+        """The results for each segment, batch after batch.
+
+        on_segment: is called with those that are done before others of their batch, by their number in it
+        on_partial: is called with the progress of the others, by their number in their batch
+        """
         asked, begun = tee(batches)
-        searched = self._search(
-            (([job.source for job in jobs], [job.retrieval for job in jobs]) for jobs in asked), call
-        )
+        searches: deque[_Search] = deque()
+
+        def searched() -> Iterator[Batch]:
+            for jobs in asked:
+                searches.append(_Search(self, jobs, call, on_segment))
+                yield searches[-1].batch(self._on_partial(on_partial))
+
+        hypotheses = search_each(self.engine, searched(), call.decoding)
         for jobs in begun:
             with _reading(job.retrieval for job in jobs):
-                found = self._guarded(jobs, next(searched), call)
-            yield found
+                found = next(hypotheses)
+                results = searches.popleft().results(found)
+            yield results
 
-    def decoded_at_once(
-        self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
-        """The results for each segment of one batch.
-
-        found: is called with the numbers of segments that are done before others
-        growing: is called with the progress of the others
-        """
-        with _reading(job.retrieval for job in jobs):
-            return self._decoded_at_once(jobs, call, found, growing)
-
-    def _decoded_at_once(
-        self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
-    ) -> list[list[Part]]:
-        record = call.records  # steps are made from all records, at the end
-        sources = [job.source for job in jobs]
-        batch = _retrieval_of([job.retrieval for job in jobs], sources, call.statistics, record)
-        known: dict[int, list[Part]] = {}
-
-        def hear(number: int, hypotheses: list[Hypothesis]) -> None:
-            coverage = None if batch is None else batch.coverage[number]
-            told = () if batch is None else _left_out(batch.snapshots[number])
-            parts = [Part(each, coverage=coverage, cautions=told) for each in hypotheses]
-            if jobs[number].segment.guarded is not None:
-                parts = self._guard.kept_at_once(jobs[number], parts) or []
-            if parts:
-                known[number] = parts
-                found(number, parts)
-
-        def grow(leading: Callable[[], dict[int, list[int]]]) -> None:
-            decode = self.engine.tokenizer.decode
-            assert growing is not None  # noqa: S101 - only then it is called
-            growing(lambda: {number: decode(tokens) for number, tokens in leading().items()})
-
-        heard = ignore if record else hear
-        hypotheses = search(self.engine, sources, call.decoding, batch, heard, None if growing is None else grow)
-        left = [number for number in range(len(jobs)) if number not in known]
-        parts = (
-            [[Part(each) for each in hypotheses[number]] for number in left]
-            if batch is None
-            else [each for number, each in enumerate(self._parts(batch, hypotheses, call)) if number not in known]
-        )
-        known |= dict(zip(left, self._guarded([jobs[number] for number in left], parts, call), strict=True))
-        return [known[number] for number in range(len(jobs))]
+    def _on_partial(self, on_partial: OnPartialTexts | None) -> OnPartial | None:
+        if on_partial is None:
+            return None
+        decode = self.engine.tokenizer.decode
+        return lambda leading: on_partial(lambda: {number: decode(tokens) for number, tokens in leading().items()})
 
     def finished(self, text: OpenText, found: Sequence[list[Part]], call: Call) -> Translation | None:
         """The translation of a text whose segments are decoded; None if it must be cut again, and not as a whole."""
@@ -198,7 +178,7 @@ class Stages:
         if layout is None:
             return segments_of(text.text, call.by_sentence, held, whole)
         protect = call.settings.protect or text.marked is not None
-        guarding = Guarding(bool(protect), self._glossary(text, call), self._guard.writes, text.syntax)
+        guarding = Guarding(bool(protect), self._glossary(text, call), self.guard.writes, text.syntax)
         return guarding.segments(layout, call.by_sentence, held, whole)
 
     def _glossary(self, text: AskedText, call: Call) -> Glossary | None:
@@ -207,12 +187,12 @@ class Stages:
         return glossary and glossary.of_languages(told.source, told.target)
 
     @property
-    def _guard(self) -> GuardedSearch:
+    def guard(self) -> GuardedSearch:
         if self._guarded_search is None:
             self._guarded_search = GuardedSearch(self.engine)
         return self._guarded_search
 
-    def _guarded(self, jobs: Sequence[Job], found: list[list[Part]], call: Call) -> list[list[Part]]:
+    def guarded(self, jobs: Sequence[Job], found: list[list[Part]], call: Call) -> list[list[Part]]:
         """Parts, in which those of guarded segments keep what they must."""
         guarded = [number for number, job in enumerate(jobs) if job.segment.guarded is not None]
         if not guarded:
@@ -221,18 +201,15 @@ class Stages:
         wider = replace(call, decoding=_wider(call.decoding))
 
         def search_jobs(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
-            sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
-            if required is None:
-                found = next(self._search([(sources, ways)], wider))
-            else:
-                batch = _retrieval_of(ways, sources, call.statistics, call.records)
-                hypotheses = search(self.engine, sources, wider.decoding, batch, required=required)
-                found = _bare(hypotheses) if batch is None else self._parts(batch, hypotheses, call)
+            sources = [job.source for job in jobs]
+            batch = _retrieval_of([job.retrieval for job in jobs], sources, call.statistics, call.records)
+            hypotheses = search(self.engine, sources, wider.decoding, batch, required=required or ())
+            found = self.parts(batch, hypotheses, call)
             return [[_with_places(each) for each in parts] for parts in found] if call.settings.evidence else found
 
         with timing.stage("guard"):
             chosen = [jobs[number] for number in guarded], [found[number] for number in guarded]
-            kept = self._guard.kept(*chosen, search_jobs, call.decoding.n_best)
+            kept = self.guard.kept(*chosen, search_jobs, call.decoding.n_best)
         for number, parts in zip(guarded, kept, strict=True):
             found[number] = parts
         return found
@@ -269,21 +246,10 @@ class Stages:
             kind = kind if segments and made.error is None else None
             return replace(made, kind=kind, match=match, warnings=(*cautions, *made.warnings))
 
-    def _search(
-        self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: Call
-    ) -> Iterator[list[list[Part]]]:
-        """Hypotheses of one batch after another, with their evidence on request."""
-        record = call.records
-        asked, begun = tee(
-            (sources, _retrieval_of(ways, sources, call.statistics, record)) for sources, ways in batches
-        )
-        for (_, batch), hypotheses in zip(begun, search_each(self.engine, asked, call.decoding), strict=True):
-            if batch is None:
-                yield _bare(hypotheses)
-            else:
-                yield self._parts(batch, hypotheses, call)
-
-    def _parts(self, batch: BatchRetrieval, hypotheses: list[list[Hypothesis]], call: Call) -> list[list[Part]]:
+    def parts(self, batch: BatchRetrieval | None, hypotheses: list[list[Hypothesis]], call: Call) -> list[list[Part]]:
+        """The hypotheses of each sentence of a batch, with their evidence on request."""
+        if batch is None:
+            return [[Part(each) for each in found] for found in hypotheses]
         parts: list[list[Part]] = []
         of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
         for retrieval, snapshot, coverage, found in of_sentences:
@@ -301,6 +267,40 @@ class Stages:
         return parts
 
 
+class _Search:
+    """A batch that is searched, and the results of its segments that are known before others."""
+
+    def __init__(self, stages: Stages, jobs: Sequence[Job], call: Call, on_segment: OnSegment) -> None:
+        self._stages, self._jobs, self._call, self._on_segment = stages, jobs, call, on_segment
+        self._sources = [job.source for job in jobs]
+        self._retrieval = _retrieval_of([job.retrieval for job in jobs], self._sources, call.statistics, call.records)
+        self._known: dict[int, list[Part]] = {}
+
+    def batch(self, on_partial: OnPartial | None) -> Batch:
+        """What is searched. Steps are made from all records, at the end, so nothing is known before."""
+        early = self._on_segment is not ignore and not self._call.records
+        return Batch(self._sources, self._retrieval, self._hear if early else ignore, on_partial)
+
+    def results(self, hypotheses: list[list[Hypothesis]]) -> list[list[Part]]:
+        """The results of all segments."""
+        parts = self._stages.parts(self._retrieval, hypotheses, self._call)
+        left = [number for number in range(len(parts)) if number not in self._known]
+        guarded = self._stages.guarded([self._jobs[each] for each in left], [parts[each] for each in left], self._call)
+        known = self._known | dict(zip(left, guarded, strict=True))
+        return [known[number] for number in range(len(parts))]
+
+    def _hear(self, number: int, hypotheses: list[Hypothesis]) -> None:
+        batch, job = self._retrieval, self._jobs[number]
+        coverage = None if batch is None else batch.coverage[number]
+        cautions = () if batch is None else _left_out(batch.snapshots[number])
+        parts = [Part(each, coverage=coverage, cautions=cautions) for each in hypotheses]
+        if job.segment.guarded is not None:
+            parts = self._stages.guard.kept_at_once(job, parts) or []
+        if parts:
+            self._known[number] = parts
+            self._on_segment(number, parts)
+
+
 @contextmanager
 def _reading(retrievals: Iterable[Retrieval | None]) -> Iterator[None]:
     """Raise an error at the end of the block if another program changed a file of a store that texts retrieve from."""
@@ -309,11 +309,6 @@ def _reading(retrievals: Iterable[Retrieval | None]) -> Iterator[None]:
         for store in stores.values():
             reading.enter_context(store.reading())
         yield
-
-
-def _bare(hypotheses: Sequence[Sequence[Hypothesis]]) -> list[list[Part]]:
-    """The results of the model alone."""
-    return [[Part(each) for each in found] for found in hypotheses]
 
 
 def _with_places(part: Part) -> Part:
