@@ -50,45 +50,30 @@ class Attempts:
 
     # Stand-ins -------------------------------------------------------------------------------------------------------
 
-    def with_stand_ins(
-        self, jobs: Mapping[int, Job], search: Search, terms: bool = False
-    ) -> Iterator[tuple[int, list[Part]]]:
+    def with_stand_ins(self, jobs: Mapping[int, Job], search: Search) -> Iterator[tuple[int, list[Part]]]:
         """Free search for texts in which `{1}`, `{2}` take the places of placeholders, which are then put back.
 
         Models write `{1}` where they change `@@name@@`, and constrained search may leave out other words.
-
-        terms: whether stand-ins take the places of glossary terms, too
         """
-        asked = {number: each for number, job in jobs.items() if (each := self._of_stand_ins(job, terms)) is not None}
+        asked = {number: each for number, job in jobs.items() if (each := self._of_stand_ins(job)) is not None}
         if not asked:
             return
         found = search([job for job, _ in asked.values()], None)
         for (number, (_, stand_ins)), parts in zip(asked.items(), found, strict=True):
             yield number, [made for part in parts if (made := self._with_placeholders(part, stand_ins)) is not None]
 
-    def _of_stand_ins(self, job: Job, terms: bool) -> tuple[Job, dict[str, str]] | None:
+    def _of_stand_ins(self, job: Job) -> tuple[Job, dict[str, str]] | None:
         """A job with stand-ins, and what each stands for; None if there is nothing to replace, or it is impossible."""
         text = job.segment.text
-        places = [
-            (each.start, each.end, each.text) for each in joined_exact(job.guarded.found) if each.kind is Kind.EXACT
-        ]
-        if terms:
-            taken = [*places]
-            places += [
-                (use.start, use.end, use.term.target)
-                for use in job.guarded.terms
-                if all(end <= use.start or use.end <= start for start, end, _ in taken)
-            ]
-            places.sort()
-        stand_ins = [*islice(braced_stand_ins(text, self.writes), len(places))]
-        if not places or len(stand_ins) < len(places):
+        placeholders = [each for each in joined_exact(job.guarded.found) if each.kind is Kind.EXACT]
+        stand_ins = [*islice(braced_stand_ins(text, self.writes), len(placeholders))]
+        if not placeholders or len(stand_ins) < len(placeholders):
             return None
-        edges = [0, *(edge for start, end, _ in places for edge in (start, end)), len(text)]
-        parts = [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+        parts = [text[start:end] for start, end in between(text, placeholders)]
         (source,) = self._engine.tokenizer.encode_sources(
             ["".join(map("".join, zip(parts, [*stand_ins, ""], strict=True)))]
         )
-        return replace(job, source=source), dict(zip(stand_ins, (each for _, _, each in places), strict=True))
+        return replace(job, source=source), dict(zip(stand_ins, (each.text for each in placeholders), strict=True))
 
     def _with_placeholders(self, part: Part, stand_ins: Mapping[str, str]) -> Part | None:
         """A part with the placeholders in the places of their stand-ins; None if one is not there exactly once."""

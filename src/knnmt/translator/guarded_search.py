@@ -2,10 +2,10 @@
 
     1  free search
     2  free search for the text with stand-ins ({1}, {2}) for its placeholders, which then take their places
-    3  constrained search: it must write placeholders, numbers and terms, and no special character that the source lacks
-    4  constrained search by the model alone, if there is a memory
-    5  stand-ins for terms, too, if there are any
-    6  the pieces between placeholders, each by itself (InPiecesWarning); what even that does not keep stays in the
+    3  constrained search: it must write placeholders, numbers and terms, and no special character that the source
+       lacks; by the model alone if the memory brought something that the source lacks, because a search with such
+       neighbours, which must not write it, repeats what comes before it
+    4  the pieces between placeholders, each by itself (InPiecesWarning); what even that does not keep stays in the
        source language (SourceKeptWarning)
 
 A text goes on only while its best translation so far lacks something that it must keep, or has a fault: a missing term,
@@ -26,14 +26,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from knnmt.corpus.accelerators import with_accelerator
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine
 from knnmt.errors import ContentWarning, InPiecesWarning, SourceKeptWarning, TermWarning, TextWarning
-from knnmt.protection.content import Fault, content_faults
+from knnmt.protection.content import Fault, content_faults, invented
 from knnmt.protection.marked import Code, joined_strings, read, written
+from knnmt.protection.placeholders import find
 from knnmt.translator.assembly import Part
 from knnmt.translator.attempts import Attempts, Search
 from knnmt.translator.code_placing import CodePlacing, between
@@ -84,7 +86,7 @@ class GuardedSearch:
             for number, parts in enumerate(found)
             if parts and len(jobs[number].source) <= _LONGEST_SEARCHED_AGAIN
         ]
-        for attempt in (self._attempts.with_stand_ins, self._attempts.constrained, self._alone, self._with_terms):
+        for attempt in (self._attempts.with_stand_ins, partial(self._constrained, found)):
             wrong = {number: jobs[number] for number in tried if not (judged[number] and judged[number][0].is_right)}
             for number, parts in attempt(wrong, search):
                 texts = {each.part.text for each in judged[number]}
@@ -133,16 +135,29 @@ class GuardedSearch:
         faults = content_faults(job.segment.text, text, job.guarded.shown, job.guarded.syntax, shortest)
         return [each for each in faults if not each.number or job.retrieval is not None]
 
-    def _alone(self, jobs: Mapping[int, Job], search: Search) -> Iterator[tuple[int, list[Part]]]:
-        """Constrained search by the model alone."""
-        alone = {number: replace(job, retrieval=None) for number, job in jobs.items() if job.retrieval is not None}
+    def _constrained(
+        self, found: Sequence[Sequence[Part]], jobs: Mapping[int, Job], search: Search
+    ) -> Iterator[tuple[int, list[Part]]]:
+        """Constrained search, by the model alone for jobs into whose translation the memory brought something.
+
+        found: the results of free decoding
+        """
+        alone = {
+            number: replace(job, retrieval=None)
+            for number, job in jobs.items()
+            if job.retrieval is not None and self._invents(job, found[number][0])
+        }
+        yield from self._attempts.constrained(
+            {number: job for number, job in jobs.items() if number not in alone}, search
+        )
         for number, parts in self._attempts.constrained(alone, search):
             yield number, [replace(part, by_model_alone=True) for part in parts]
 
-    def _with_terms(self, jobs: Mapping[int, Job], search: Search) -> Iterator[tuple[int, list[Part]]]:
-        """Stand-ins for terms, too, which constrained search may have added after the end."""
-        with_terms = {number: job for number, job in jobs.items() if job.guarded.terms}
-        return self._attempts.with_stand_ins(with_terms, search, terms=True)
+    def _invents(self, job: Job, part: Part) -> bool:
+        """Whether a translation has a placeholder, a tag, a number or a sign that its source lacks."""
+        text, guarded = self._engine.tokenizer.decode(part.hypothesis.tokens), job.guarded
+        has = find(text, guarded.shown, guarded.syntax)
+        return bool(invented(job.segment.text, text, has, guarded.found))
 
     def _warned(self, job: Job, judged: Sequence[_Judged]) -> list[Part]:
         """The parts, the best with warnings about its content."""
