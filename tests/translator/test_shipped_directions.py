@@ -11,7 +11,6 @@ import pytest
 from knnmt import Datastore, OpenStores, Request, SegmentPair, Translator, build
 from knnmt.errors import LanguagesRequiredError, SettingError
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.translator import memories
 
 PAIRS = [
     SegmentPair("Die Anzeige blinkt rot.", "The beacon flashes crimson.", "test"),
@@ -81,7 +80,7 @@ def test_the_stores_of_both_directions_that_texts_need_are_opened_once(
         opened.append(store.path)
         return OpenStore(store, *options)
 
-    monkeypatch.setattr(memories, "OpenStore", noting)
+    monkeypatch.setattr("knnmt.translator.open_store.OpenStore", noting)
     requests = [Request(PAIRS[0].source, stores["de-en"]), Request(PAIRS[0].target, stores["en-de"])]
     with Translator(device="cpu", open_stores=OpenStores(1)) as both:
         for _ in range(2):

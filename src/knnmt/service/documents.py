@@ -39,7 +39,7 @@ from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem
 from knnmt.service.scratch import Scratch
 from knnmt.service.setting_shapes import require_affordable
-from knnmt.translator.memories import AskedLanguages, Request
+from knnmt.translator.memories import Request, RequestedLanguages
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
@@ -65,8 +65,8 @@ class DocumentWork:
 
     domain: Domain
     client: Hashable
-    languages: AskedLanguages
-    told: AskedLanguages = (None, None)
+    languages: RequestedLanguages
+    told: RequestedLanguages = (None, None)
     glossary: Glossary | None = None
     settings: TranslationSettings = field(default_factory=TranslationSettings)
     with_remarks: bool = False
@@ -212,7 +212,7 @@ class Documents:
         document = open_document(sent.source, work.languages)
         document.ignores_languages = work.ignore_stated
         if self._translator.chooses_model:
-            languages: AskedLanguages | None = work.domain.languages
+            languages: RequestedLanguages | None = work.domain.languages
             if languages is None:
                 choice = model_for_document(document, PurePath(sent.name), work.told)
                 languages = choice.source, choice.target

@@ -14,8 +14,8 @@ from knnmt.engine.shipped import shipped_model, shipped_models
 from knnmt.errors import KnnmtError
 from knnmt.protection.marked import written
 from knnmt.settings import NOT_GIVEN
-from knnmt.translator.asking import TextMemory
-from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of
+from knnmt.translator.call import TextMemory
+from knnmt.translator.memories import Memories, Request, RequestedLanguages, Store, languages_of
 
 _MAX_DIRECTIONS = 256  # translators for other languages that are remembered
 
@@ -44,14 +44,14 @@ class Directions(Generic[Some]):
         self._first = first
         self.choose_model = choose_model
         self._changing = RLock()
-        self._others: dict[AskedLanguages, Some] = {}
+        self._others: dict[RequestedLanguages, Some] = {}
 
     def all(self) -> list[Some]:
         """All translators, each once."""
         with self._changing:
             return list(dict.fromkeys([self._first, *self._others.values()]))
 
-    def between(self, asked: AskedLanguages) -> Some:
+    def between(self, asked: RequestedLanguages) -> Some:
         """The translator for these languages; None is any."""
         if asked == (None, None):
             return self._first
@@ -104,7 +104,7 @@ class Directing:
 
     def __init__(self, directions: Directions[Any], memory: TextMemory | Store | None) -> None:
         self._directions, self._memory = directions, memory
-        self._decided: AskedLanguages | None = None
+        self._decided: RequestedLanguages | None = None
 
     def __call__(self, requests: Sequence[Request]) -> list[Request]:
         """The requests with languages."""

@@ -41,7 +41,9 @@ from knnmt.translator.open_store import open_store
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
 Store = str | Path | Datastore
-AskedLanguages = tuple[str | None, str | None]  # source and target as the user names them, None for the translator's
+RequestedLanguages = tuple[
+    str | None, str | None
+]  # source and target as the user names them, None for the translator's
 warned: set[object] = set()  # what `warn_if_slow` has warned about in this process
 
 
@@ -125,7 +127,7 @@ class Request:
         object.__setattr__(self, "text_kinds", tuple(text_kinds))
 
     @property
-    def languages(self) -> AskedLanguages:
+    def languages(self) -> RequestedLanguages:
         """Source and target language, None if not given."""
         return self.source_lang, self.target_lang
 

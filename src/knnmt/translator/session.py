@@ -17,17 +17,20 @@ from typing import Protocol
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.batching import batches_by_length
-from knnmt.errors import NoTranslationWarning
+from knnmt.errors import KnnmtError, NoTranslationWarning
 from knnmt.index.progress import ignore
 from knnmt.protection.marked import Marked
-from knnmt.translator.asking import Asking, TextMemory
 from knnmt.translator.assembly import Part
+from knnmt.translator.call import Call, SourceText, TextMemory
 from knnmt.translator.directions import Directing
 from knnmt.translator.job import Job
-from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
-from knnmt.translator.stages import Call, OnPartialTexts, OnSegment, OpenText, Stages
+from knnmt.translator.memories import Memories, Request, RequestedLanguages, Store
+from knnmt.translator.stages import OnPartialTexts, OnSegment, OpenText, Stages
 from knnmt.translator.translation import Translation
 from knnmt.translator.turns import Turns
+
+Directed = Callable[[list[Request]], list[Request]]
+"""Gives languages to requests that name none."""
 
 
 class SomeTranslator(Protocol):
@@ -36,7 +39,7 @@ class SomeTranslator(Protocol):
     memories: Memories
     stages: Stages
 
-    def between(self, asked: AskedLanguages) -> SomeTranslator:
+    def between(self, asked: RequestedLanguages) -> SomeTranslator:
         """The translator for these languages."""
 
     def decoding(self, **settings: object) -> DecodingConfig:
@@ -90,20 +93,18 @@ class PreparedText:
         made = stages.finished(self.text, found, self.call)
         if made is not None:
             return made
-        return PreparedText(stages.cut([self.text.asked], self.call, whole=False)[0], self.lane, self.call)
+        return PreparedText(stages.cut([self.text.source_text], self.call, whole=False)[0], self.lane, self.call)
 
     def sameness(self) -> Hashable | None:
         """A key that is equal for texts of one session with the same translation; None if that is unknown."""
-        asked = self.text.asked
-        retrieval = asked.retrieval
-        if retrieval is None:
-            return asked.text, asked.marked, asked.glossary, asked.syntax, self.lane.by
-        if not retrieval.signed or asked.taken is not None:
+        text = self.text.source_text
+        content = text.text, text.marked, text.glossary, text.syntax, self.lane.by
+        if text.retrieval is None:
+            return content
+        if not text.retrieval.signed or text.match is not None:
             return None
-        gate = None if retrieval.gate is None else retrieval.signature()
-        snapshot = retrieval.store.snapshot.number
-        of_text = asked.text, asked.marked, asked.glossary, asked.syntax
-        return *of_text, self.lane.by, snapshot, retrieval.config, gate
+        gate = None if text.retrieval.gate is None else text.retrieval.signature()
+        return *content, text.retrieval.store.snapshot.number, text.retrieval.config, gate
 
 
 class Session:
@@ -112,13 +113,13 @@ class Session:
     call: of texts in the languages of `translator`
     """
 
-    def __init__(self, translator: SomeTranslator, asking: Asking, call: Call) -> None:
-        self._translator, self._asking, self._call = translator, asking, call
+    def __init__(self, translator: SomeTranslator, call: Call) -> None:
+        self._translator, self._call = translator, call
 
     def translations(self, texts: Iterable[str | Marked | Request]) -> Iterator[Translation]:
         """Translations in order, each as soon as it and all earlier ones are done."""
         remaining, failure = iter(texts), None
-        directing = self._translator.directing(self._asking.memory)
+        directing = self._translator.directing(self._call.memory)
         while failure is None:
             prepared, failure = self._window(remaining, self._call.batching.window, directing)
             if not prepared and failure is None:
@@ -140,27 +141,55 @@ class Session:
         return prepared
 
     def _window(
-        self, texts: Iterator[str | Marked | Request], most: int, directing: Callable[[list[Request]], list[Request]]
+        self, remaining: Iterator[str | Marked | Request], most: int, directing: Directed
     ) -> tuple[list[PreparedText], Exception | None]:
-        """The next texts, at most so many, and the error that ends them, if any.
-
-        directing: gives languages to requests that name none
-        """
-        between = self._translator.between
-        asked, failure = self._asking.window(texts, most, lambda languages: between(languages).memories, directing)
-        translators = [between(each.languages) for each in asked]
+        """The next texts, at most so many, and the error that ends them, if any."""
+        call = self._call
+        requests, failure = call.read(remaining, most)
+        if not requests:
+            return [], failure
+        try:
+            requests = directing(requests)
+        except KnnmtError as error:  # it comes before the other error, if there is one
+            return [], error
+        groups: dict[SomeTranslator, list[int]] = {}
+        errors: dict[int, KnnmtError] = {}
+        for number, request in enumerate(requests):
+            try:
+                groups.setdefault(self._translator.between(request.languages), []).append(number)
+            except KnnmtError as error:
+                errors[number] = error
+        texts: dict[int, SourceText] = {}
+        needed = call.stores(requests)
+        for by, numbers in groups.items():
+            opened = call.source_texts([requests[number] for number in numbers], by.memories, needed)
+            for number, text in zip(numbers, opened, strict=True):
+                if isinstance(text, KnnmtError):
+                    errors[number] = text
+                else:
+                    texts[number] = text
+        end = len(requests)
+        if errors and call.on_error == "raise":
+            end = min(errors)
+            failure = errors[end]  # it comes before the other error, if there is one
+        elif errors:
+            texts |= {number: call.failed(requests[number], error) for number, error in errors.items()}
+            unknown = errors.keys() - {number for numbers in groups.values() for number in numbers}
+            groups.setdefault(self._translator, []).extend(unknown)
         prepared: dict[int, PreparedText] = {}
-        for by in dict.fromkeys(translators):
-            # The forced start of a search differs with the languages.
-            decoding = self._call.decoding
-            if by is not self._translator:
-                decoding = by.decoding(**self._call.settings.decoding)
-            call = replace(self._call, decoding=decoding)
-            lane = Lane(by, decoding, call.records, call)
-            mine = [number for number, each in enumerate(translators) if each is by]
-            for number, text in zip(mine, by.stages.cut([asked[number] for number in mine], call), strict=True):
-                prepared[number] = PreparedText(text, lane, call)
-        return [prepared[number] for number in range(len(asked))], failure
+        for by, numbers in groups.items():
+            some = [number for number in numbers if number < end]
+            prepared |= dict(zip(some, self._cut([texts[number] for number in some], by), strict=True))
+        return [prepared[number] for number in range(end)], failure
+
+    def _cut(self, texts: Sequence[SourceText], by: SomeTranslator) -> Iterator[PreparedText]:
+        """Texts between the languages of a translator. The forced start of a search differs with them."""
+        decoding = self._call.decoding
+        if by is not self._translator:
+            decoding = by.decoding(**self._call.settings.decoding)
+        call = replace(self._call, decoding=decoding)
+        lane = Lane(by, decoding, call.records, call)
+        return (PreparedText(text, lane, call) for text in by.stages.cut(texts, call))
 
     def _in_order(self, texts: Sequence[PreparedText], progress: Callable[[int], None]) -> Iterator[Translation]:
         """The translations of some texts. Segments of the same lane are decoded together."""

@@ -13,7 +13,7 @@ from itertools import tee
 from typing import Any
 
 from knnmt import timing
-from knnmt.config import BatchingConfig, DecodingConfig
+from knnmt.config import DecodingConfig
 from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.sentences import has_words
 from knnmt.datastore.sources import HeldSources
@@ -28,14 +28,13 @@ from knnmt.protection.tags import with_tags
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
-from knnmt.translator.asking import AskedText
 from knnmt.translator.assembly import Part, assemble, untranslated
+from knnmt.translator.call import Call, SourceText
 from knnmt.translator.evidence import evidence_of
 from knnmt.translator.guarded_search import GuardedSearch
 from knnmt.translator.guarding import Guarding
 from knnmt.translator.job import Job
 from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
-from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 
@@ -47,31 +46,6 @@ OnPartialTexts = Callable[[Callable[[], dict[int, str]]], None]
 """Is called while segments are decoded, with a function that returns the text of each so far, by its number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What is the same for all texts of a call.
-
-    settings: complete (`TranslationSettings.resolved`)
-    decoding: of the settings, for an engine
-    """
-
-    settings: TranslationSettings
-    decoding: DecodingConfig
-    batching: BatchingConfig
-    statistics: Statistics
-    progress: Callable[[int], None] = ignore
-    glossary: Glossary | None = None
-
-    @property
-    def records(self) -> bool:
-        """Whether the search records what evidence is made of."""
-        return bool(self.settings.evidence or self.settings.steps)
-
-    @property
-    def by_sentence(self) -> bool:
-        return bool(self.settings.split_sentences)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenText:
     """A text that is being translated, as segments that can be decoded in any batch.
@@ -79,7 +53,7 @@ class OpenText:
     whole: a text that the memory holds as one segment is one segment here
     """
 
-    asked: AskedText
+    source_text: SourceText
     layout: Layout | None
     jobs: tuple[Job, ...]
     cautions: tuple[Caution, ...]
@@ -96,7 +70,7 @@ class Stages:
         self.engine = engine
         self._guarded_search: GuardedSearch | None = None  # needs the whole vocabulary, and not every call needs it
 
-    def cut(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> list[OpenText]:
+    def cut(self, texts: Sequence[SourceText], call: Call, whole: bool = True) -> list[OpenText]:
         """Cut texts in the engine's languages into segments. `whole`: as in `OpenText`"""
         with timing.stage("text"), _reading(each.retrieval for each in texts):
             layouts = [self._layout(each, call) for each in texts]
@@ -153,12 +127,12 @@ class Stages:
     def finished(self, text: OpenText, found: Sequence[list[Part]], call: Call) -> Translation | None:
         """The translation of a text whose segments are decoded; None if it must be cut again, and not as a whole."""
         segments = [job.segment for job in text.jobs]
-        with _reading([text.asked.retrieval]):
+        with _reading([text.source_text.retrieval]):
             if text.whole and self._loses_lines(segments, found, call):
                 return None
-            return self._translation(text.asked, text.layout, segments, found, text.cautions, call)
+            return self._translation(text.source_text, text.layout, segments, found, text.cautions, call)
 
-    def _layout(self, text: AskedText, call: Call) -> Layout | None:
+    def _layout(self, text: SourceText, call: Call) -> Layout | None:
         """The layout of a guarded text; None for others."""
         if not text.is_open or not has_words(text.text):
             return None
@@ -171,7 +145,7 @@ class Stages:
             return Layout([(text.text,)], (0,))
         return None
 
-    def _segments(self, text: AskedText, layout: Layout | None, call: Call, whole: bool) -> list[TextSegment]:
+    def _segments(self, text: SourceText, layout: Layout | None, call: Call, whole: bool) -> list[TextSegment]:
         held = _held(text.retrieval)
         if not text.is_open or not has_words(text.text):
             return []
@@ -181,7 +155,7 @@ class Stages:
         guarding = Guarding(bool(protect), self._glossary(text, call), self.guard.writes, text.syntax)
         return guarding.segments(layout, call.by_sentence, held, whole)
 
-    def _glossary(self, text: AskedText, call: Call) -> Glossary | None:
+    def _glossary(self, text: SourceText, call: Call) -> Glossary | None:
         glossary = text.glossary or call.glossary
         told = self.engine.languages
         return glossary and glossary.of_languages(told.source, told.target)
@@ -225,7 +199,7 @@ class Stages:
 
     def _translation(
         self,
-        text: AskedText,
+        text: SourceText,
         layout: Layout | None,
         segments: Sequence[TextSegment],
         parts: Sequence[Sequence[Part]],
@@ -234,8 +208,8 @@ class Stages:
     ) -> Translation:
         if text.error is not None:
             return untranslated(text.text, text.error)
-        if text.taken is not None:
-            return text.taken
+        if text.match is not None:
+            return text.match
         with timing.stage("text"):
             certainty = None if text.memory is None else text.memory.certainty
             tokenizer, language = self.engine.tokenizer, self.engine.languages.target

@@ -24,12 +24,12 @@ from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
 from knnmt.segments.matches import SourceMatcher
 from knnmt.threads import require_threads
-from knnmt.translator.asking import Asking, OnError, TextMemory
+from knnmt.translator.call import Call, OnError, TextMemory
 from knnmt.translator.directions import Directing, Directions
-from knnmt.translator.memories import AskedLanguages, Bounds, Memories, Request, Store, languages_of, model_of
+from knnmt.translator.memories import Bounds, Memories, Request, RequestedLanguages, Store, languages_of, model_of
 from knnmt.translator.session import Session
 from knnmt.translator.settings import Preset, TranslationKeywords, TranslationSettings, translation_settings
-from knnmt.translator.stages import Call, Stages
+from knnmt.translator.stages import Stages
 from knnmt.translator.translation import Translation
 from knnmt.version import __version__
 
@@ -159,7 +159,7 @@ class Translator:
         other._directions = Directions(other, False)
         return other
 
-    def between(self, asked: AskedLanguages) -> Translator:
+    def between(self, asked: RequestedLanguages) -> Translator:
         """The translator for these languages: this one, another with the same weights, or one with the shipped model
         for them if the languages choose the model.
         """
@@ -276,22 +276,23 @@ class Translator:
         given = self._given(settings)
         on_error, counted = settings.get("on_error", "raise"), settings.get("statistics")
         check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
-        call = Call(
-            settings=given.settings,
-            decoding=self.decoding(**given.settings.decoding),
-            batching=given.settings.batching(self.engine.device.type != "cpu"),
-            statistics=self.statistics if counted is None else counted,
-            progress=settings.get("progress", ignore),
-            glossary=settings.get("glossary"),
-        )
         memory: TextMemory | Store | None = given.datastore
         if given.retrieval is not None:
             memory = TextMemory(given.retrieval, SourceMatcher(given.retrieval.store.datastore))
         elif given.datastore is not None:  # raises errors in the settings at once
             self.for_store(given.datastore).memories.retrieval(given.datastore, given.settings.retrieval)
-        own = given.settings.placeholders or ()
-        asking = Asking(memory, given.settings.retrieval, given.settings.matching, on_error, own)
-        return Session(self, asking, call)
+        call = Call(
+            settings=given.settings,
+            decoding=self.decoding(**given.settings.decoding),
+            batching=given.settings.batching(self.engine.device.type != "cpu"),
+            statistics=self.statistics if counted is None else counted,
+            memory=memory,
+            on_error=on_error,
+            progress=settings.get("progress", ignore),
+            glossary=settings.get("glossary"),
+        )
+        call.settings.matching  # noqa: B018 - raises errors at once
+        return Session(self, call)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: those that are given and not None, and otherwise the checkpoint's."""
