@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from knnmt.cli import app
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.service import child_process
 from knnmt.service.access import read_keys
 from knnmt.service.memory_work import MemoryWork
 from support import warm
@@ -311,3 +312,8 @@ def test_memory_stays_flat_over_many_requests(tiny_checkpoint: Path, store: Path
 @pytest.mark.soak
 def test_memory_stays_flat_with_hostile_requests_among_others(tiny_checkpoint: Path, store: Path) -> None:
     require_flat_memory(tiny_checkpoint, store, 20_000, hostile=True)
+
+
+def test_a_process_of_the_service_has_a_lower_priority_before_it_imports_anything() -> None:
+    with child_process.start("this") as process:
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)

@@ -17,18 +17,15 @@ start_process = subprocess.Popen
 
 def start(module: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Run a module in a process. output: `subprocess.PIPE` to read what it prints"""
-    return start_process(
+    process = start_process(
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=output,
         process_group=0,  # Ctrl-C is for the service; in its own session the process's priority would not count
     )
-
-
-def give_way() -> None:
-    """Lower the priority of this process."""
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(_NICENESS)
+    with contextlib.suppress(AttributeError, OSError):  # at once, because imports alone take seconds
+        os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
+    return process
 
 
 def end_with_the_service() -> None:

@@ -18,7 +18,7 @@ from knnmt.datastore.lock import while_unlocked
 from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
 from knnmt.index.saved import lags, update_index
-from knnmt.service.child_process import end_with_the_service, give_way, start
+from knnmt.service.child_process import end_with_the_service, start
 
 _log = logging.getLogger("knnmt.service")
 _LOCKED_SECONDS = 30.0  # a process of a killed service may live this much longer
@@ -82,7 +82,6 @@ class IndexRenewal:
 
 def main() -> None:
     """Renew the index of one store, in this process."""
-    give_way()
     end_with_the_service()
     try:
         while_unlocked(lambda: update_index(Datastore.open(sys.argv[1])), _LOCKED_SECONDS)

@@ -38,7 +38,7 @@ from knnmt.engine.loading import load_engine
 from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.index.progress import Progress, ignore
 from knnmt.records import as_record, parse_json
-from knnmt.service.child_process import end_with_the_service, give_way
+from knnmt.service.child_process import end_with_the_service
 from knnmt.service.job_records import work_beside
 from knnmt.translator.translator import Translator
 
@@ -229,7 +229,6 @@ def _new(pairs: Iterator[SegmentPair], store: Datastore, reading: MemoryReading)
 
 def main() -> None:
     """Do one piece of work in this process."""
-    give_way()
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of libraries goes to the log
 
