@@ -160,7 +160,13 @@ def searched(
     `progress` is called with the number of positions searched.
     """
     parts: list[Neighbours] = []
-    for found in _in_whole_store(opened, passed, k) if way is None else _in_own_stores(engine, opened, passed, way, k):
+    if way is None:
+        searches = _in_whole_store(opened, passed, k)
+    elif isinstance(way, FastConfig):
+        searches = _in_fast_stores(engine, opened, passed, way, k)
+    else:
+        searches = _in_segments(opened, passed, way, k)
+    for found in searches:
         parts.append(found)
         progress(sum(map(len, parts)))
     ids = torch.cat([part.ids for part in parts])
@@ -177,19 +183,23 @@ def _in_whole_store(opened: OpenStore, passed: Development, k: int) -> Iterator[
         yield opened.search(queries.to(opened.device), k)
 
 
-def _in_own_stores(
-    engine: Engine[State], opened: OpenStore, passed: Development, way: FastConfig | int, k: int
+def _in_segments(opened: OpenStore, passed: Development, segments: int, k: int) -> Iterator[Neighbours]:
+    """The neighbours of the positions of one sentence after another, in the segments that cover its source best."""
+    targets = torch.split(passed.states, torch.bincount(passed.sentences).tolist())
+    for source, queries in zip(passed.sources, targets, strict=True):
+        yield opened.snapshot.search_segments(source, segments, queries.to(opened.device), k)
+
+
+def _in_fast_stores(
+    engine: Engine[State], opened: OpenStore, passed: Development, fast: FastConfig, k: int
 ) -> Iterator[Neighbours]:
     """The neighbours of the positions, some sentences at a time, each in the small store of its sentence."""
     of_sentences = torch.split(passed.states, torch.bincount(passed.sentences).tolist())
     for first in range(0, passed.pairs, _SENTENCES):
         some, targets = passed.sources[first : first + _SENTENCES], of_sentences[first : first + _SENTENCES]
-        if isinstance(way, FastConfig):
-            encoded = engine.encode(some)
-            states = [each[:length] for each, length in zip(encoded.states, encoded.lengths, strict=True)]
-            stores = opened.sentence_stores(some, states, way)
-        else:
-            stores = opened.snapshot.segment_stores(some, way)
+        encoded = engine.encode(some)
+        states = [each[:length] for each, length in zip(encoded.states, encoded.lengths, strict=True)]
+        stores = opened.sentence_stores(some, states, fast)
         padded = pad_sequence(list(targets), batch_first=True).to(opened.device)
         lengths = torch.tensor([len(each) for each in targets], device=opened.device)
         real = (torch.arange(padded.shape[1], device=opened.device) < lengths[:, None]).flatten()

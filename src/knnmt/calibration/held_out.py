@@ -22,7 +22,7 @@ from knnmt.index.base import Found, Index, nearest_first
 from knnmt.index.entries import Entries
 from knnmt.index.progress import Progress, ignore
 from knnmt.retrieval.open_store import Snapshot
-from knnmt.retrieval.sentence_stores import SentenceStores
+from knnmt.retrieval.own_entries import own_entries
 
 SENTENCES = 500
 
@@ -58,14 +58,22 @@ class HeldOutQueries:
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def search_by_segment(self, store: Snapshot, segments: int, k: int) -> Found:
-        """The same among the entries of the segments that cover the source of each query's sentence best."""
+        """The k nearest of the entries of the segments that cover the source of each query's sentence best."""
         parts = []
-        rows_of = torch.split(torch.arange(len(self.queries)), torch.bincount(self.sentences).tolist())
+        sentences: dict[int, list[tuple[int, int]]] = {}
+        for place, text in self._text_of_sentence.items():
+            sentences.setdefault(text, []).append(place)
+        lengths = torch.bincount(self.sentences, minlength=len(self.places))
+        rows_of = torch.split(torch.arange(len(self.queries)), lengths.tolist())
         for rows, (number, sentence) in zip(rows_of, self.places, strict=True):
+            if not len(rows):  # pruning left no entry of the sentence
+                continue
             source = store.source_index.source_of(number, sentence)
             (ids,) = store.segment_entries([source], segments + 1)  # one of them is its own
-            ids = ids[~self._own(ids[None], self.texts[rows[:1].numpy()])[0]]
-            parts.append(SentenceStores(self.entries, [ids]).search(self.queries[rows], k))
+            text = int(self.texts[int(rows[0])])
+            own = np.concatenate([_entries_of(self.entries, *place) for place in sentences[text]])
+            ids = ids[~np.isin(ids, own)]
+            parts.append(own_entries(self.entries, [ids], self.queries.device).search(self.queries[rows], k))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _search(self, index: Index, rows: Tensor, k: int) -> Found:

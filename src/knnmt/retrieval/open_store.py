@@ -30,7 +30,7 @@ from knnmt.index.store_index import IndexSnapshot, StoreIndex
 from knnmt.native import library
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
-from knnmt.retrieval.own_entries import CompiledOwnEntries
+from knnmt.retrieval.own_entries import CompiledOwnEntries, own_entries
 from knnmt.retrieval.sentence_stores import SentenceStores
 from knnmt.segments.covering import Coverage, SourceIndex
 
@@ -209,9 +209,10 @@ class Snapshot:
         entries = self.index.entries
         return np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
 
-    def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
-        """A small store for each sentence, from the segments that cover it."""
-        return SentenceStores(self.index.entries, self.segment_entries(sources, segments), self.device)
+    def search_segments(self, source: Sequence[int], segments: int, queries: Tensor, k: int) -> Neighbours:
+        """The k nearest entries of each query, (rows, dim), in the segments that cover a source (token ids) best."""
+        own = own_entries(self.index.entries, self.segment_entries([source], segments), self.device)
+        return self.neighbours(*own.search(queries, k))
 
     def all_counts(self, merged: bool) -> Tensor | None:
         """(entries,), how many equal entries each stands for, or None if each stands for itself.

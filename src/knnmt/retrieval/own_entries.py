@@ -18,7 +18,15 @@ from knnmt import timing
 from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
+from knnmt.native import library
 from knnmt.native.structures import address, made
+from knnmt.retrieval.sentence_stores import SentenceStores
+
+
+def own_entries(entries: Entries, chosen: Sequence[Array], device: torch.device) -> CompiledOwnEntries | SentenceStores:
+    """The chosen entries of each sentence, ascending ids, for searching: in compiled code if it can."""
+    native = library() if device.type == "cpu" and entries.key_dtype == torch.float16 else None
+    return SentenceStores(entries, chosen, device) if native is None else CompiledOwnEntries(native, entries, chosen)
 
 
 class CompiledOwnEntries:
