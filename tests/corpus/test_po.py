@@ -1,14 +1,18 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+from typing import SupportsIndex
 
+import polib
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.po_entries import PoLine, po_entries
 from knnmt.corpus.reading import read_files
 from knnmt.corpus.report import ReadingReport
-from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
+from knnmt.errors import InputError, MalformedMemoryError
 from support.memories import contexts, read, read_with_origins
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: {}\\n"\n\n'
@@ -145,8 +149,8 @@ def test_the_charset_of_the_header_counts(tmp_path: Path) -> None:
 BROKEN = {
     "expected a comment or a quoted string after msgid or msgstr, found 'msgid bare'": 'msgid bare\nmsgstr "nackt"\n',
     "expected a comment or a quoted string after msgid or msgstr, found 'msgstr \"open'": 'msgid "a"\nmsgstr "open\n',
-    "found one that cannot be read: unescaped double quote": 'msgid "a "b" c"\nmsgstr "x"\n',
-    "expected an entry with a msgid, found none": 'msgctxt "x"\nmsgstr "allein"\n',
+    'expected a comment or a quoted string after msgid or msgstr, found \'msgid "a "b': 'msgid "a "b" c"\nmsgstr "x"\n',
+    "expected a msgid before the msgstr, found none": 'msgctxt "x"\nmsgstr "allein"\n',
 }
 
 
@@ -178,10 +182,55 @@ def test_a_second_header_is_counted_and_empty_files_have_no_pairs(tmp_path: Path
     assert read(tmp_path / "x.po", "# nur eine Bemerkung\n")[0] == []
 
 
-def test_without_polib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "polib", None)
-    with pytest.raises(MissingDependencyError, match=r"x\.po, which is a PO catalog, needs the package 'polib'"):
-        read(tmp_path / "x.po", GERMAN)
+def quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["", "# note\n", "#. said\n", "#: a.c:1\n", "#, fuzzy\n", "#, c-format\n", '#| msgid "x"\n']
+            ),
+            st.sampled_from(["", "#~ "]),
+            st.text('ab "\\\n\t%ü\u2028', min_size=1, max_size=8),
+            st.text('ab "\\\n\t%ü\u2028', max_size=8),
+            st.booleans(),
+        ),
+        max_size=6,
+    )
+)
+def test_entries_are_those_that_polib_reads(drawn: list[tuple[str, str, str, str, bool]]) -> None:
+    """polib takes the comments above the first entry as the file's, and divides lines at more characters."""
+    entries = [GERMAN]
+    for comment, mark, message, translation, plural in drawn:
+        lines = [f"msgid {quoted(message)}"]
+        lines += (
+            [f"msgid_plural {quoted(message)}", f"msgstr[0] {quoted(translation)}", f"msgstr[1] {quoted(message)}"]
+            if plural
+            else [f"msgstr {quoted(translation)}"]
+        )
+        entries.append(comment + "".join(f"{mark}{line}\n" for line in lines))
+    content = "\n".join(entries)
+    found = [each for each in po_entries(map(PoLine, content.split("\n"))) if not each.is_header]
+    assert not [each.problem for each in found if each.problem]
+    expected = polib.pofile(_OnlyLineFeeds(content))
+    assert [
+        (each.text("msgid"), each.text("msgstr"), each.text("msgstr[0]"), each.is_fuzzy, each.is_obsolete)
+        for each in sorted(found, key=lambda each: each.is_obsolete)
+    ] == [
+        (each.msgid, each.msgstr, each.msgstr_plural.get(0, ""), each.fuzzy, bool(each.obsolete))
+        for each in sorted(expected, key=lambda each: bool(each.obsolete))
+    ]
+
+
+class _OnlyLineFeeds(str):
+    """A text that only line feeds divide, for polib."""
+
+    __slots__ = ()
+
+    def splitlines(self, keepends: SupportsIndex = False) -> list[str]:
+        return self.split("\n")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 OTHERS = """asyncio concurrent.futures ctypes multiprocessing socket subprocess tempfile numpy torch safetensors.numpy
-safetensors.torch tokenizers typer rich.console rich.progress rich.table rich.text lxml.etree polib zstandard
+safetensors.torch tokenizers typer rich.console rich.progress rich.table rich.text lxml.etree zstandard
 rapidfuzz.process faiss sacrebleu matplotlib.pyplot fastapi uvicorn.server prometheus_client"""
 MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
 NAMES = """O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK fork forkpty fchmod fchown chown getuid geteuid getpgid killpg

@@ -5,48 +5,25 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, SupportsIndex
 
 from knnmt.corpus.languages import is_tag, matches, name_tags
 from knnmt.corpus.lines import raw_lines, refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.plural_forms import form_contexts, singular_form
-from knnmt.corpus.po_identifiers import message_text
-from knnmt.corpus.report import ReadingReport, UnitError
+from knnmt.corpus.po_entries import PoEntry, PoLine, po_entries
+from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.text_encodings import is_codec, text_encoding
-from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
+from knnmt.errors import InputError, MalformedMemoryError
 from knnmt.records import shown
 
 _MAX_ENTRY_BYTES = 1 << 18  # including comments and references
-_LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 # These look like languages even if they were not requested: fr.po, pt_BR.po. Longer names are mostly program names.
 _SHORT_TAG = re.compile(r"[a-z]{2}([_-][A-Z]{2})?")
-
-
-class _EntryText(str):
-    """Text that only line feeds divide: a message may contain other characters at which str.splitlines divides."""
-
-    __slots__ = ()
-
-    def splitlines(self, keepends: SupportsIndex = False) -> list[str]:  # noqa: ARG002
-        return self.split("\n")
-
-
-@dataclass(slots=True)
-class _Entry:
-    """The lines of one entry, and the number of the line with its msgid."""
-
-    lines: list[bytes] = field(default_factory=list)
-    first: int = 0
-    message: int = 0
-    size: int = 0
-    translated: bool = False
 
 
 def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
@@ -54,29 +31,22 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
 
     Fuzzy, obsolete and untranslated entries are left out; a broken entry affects no other entry.
     """
-    try:
-        import polib
-    except ImportError as error:
-        raise MissingDependencyError("polib", f"reading {name}, which is a PO catalog,", "formats") from error
-    entries = _entries(stream, name)
-    header = next(entries, None)
-    if header is None:
-        return
-    encoding = _encoding(header, name)
     is_first, language, singular = True, "", None
-    for entry in chain([header], entries):
-        try:
-            catalog = _parse(polib, entry, encoding)
-        except UnitError as error:
-            report.problem(f"{name}, line {entry.message or entry.first}", str(error), config)
+    for entry in _entries(stream, name):
+        problem = "" if entry.problem is None else entry.problem[1]
+        if not problem and {"msgid_plural", "msgstr"} <= entry.strings.keys():
+            problem = "expected msgstr[0] and so on beside msgid_plural, found msgstr"
+        if problem:
+            report.problem(f"{name}, line {entry.line}", problem, config)
             continue
+        fields = entry.fields if entry.is_header else {}
         if is_first:
-            is_first, language = False, _language_of(catalog.metadata.get("Language"), name, config)
-            singular = singular_form(catalog.metadata.get("Plural-Forms", ""))
-        elif catalog.metadata:
+            is_first, language = False, _language_of(fields.get("language"), name, config)
+            singular = singular_form(fields.get("plural-forms", ""))
+        elif entry.is_header:
             report.skip("header entry")
-        for parsed in catalog:
-            for form in _forms(parsed, singular, f"{name}#{entry.message}", language, config, report):
+        if not entry.is_header:
+            for form in _forms(entry, singular, f"{name}#{entry.line}", language, config, report):
                 if pair := report.admit(*form):
                     yield pair
 
@@ -84,47 +54,65 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
 def po_languages(stream: BufferedReader, name: str) -> tuple[str | None, str | None]:
     """The source and target language that a catalog's header states; None if it does not."""
     header = next(_entries(stream, name), None)
-    if header is None:
-        return None, None
-    quoted = (
-        line.decode(_encoding(header, name), "replace").partition('"')[2].rpartition('"')[0] for line in header.lines
-    )
-    fields = (field.partition(":") for field in "".join(quoted).split("\\n"))
-    stated = {key.strip().lower(): value.strip() for key, _, value in fields if is_tag(value)}
-    return stated.get("x-source-language"), stated.get("language")
+    fields = {} if header is None else header.fields
+    source, target = fields.get("x-source-language", ""), fields.get("language", "")
+    return source if is_tag(source) else None, target if is_tag(target) else None
 
 
-def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
-    """Cut the file into entries: an entry ends when a comment or a new message follows its translation."""
-    entry = _Entry()
-    for number, raw in enumerate(raw_lines(stream, name), start=1):
-        if number == 1:
-            refuse_utf16(raw, name)
-            raw = raw.removeprefix(codecs.BOM_UTF8)
-        line = raw.strip()
-        text = line.removeprefix(b"#~").lstrip() if not line.startswith(b"#~|") else line
-        if entry.translated and text.startswith((b"#", b"msgctxt", b"msgid")):
-            yield entry
-            entry = _Entry()
-        entry.first = entry.first or number
-        entry.lines.append(line)
-        entry.size += len(raw)
-        if entry.size > _MAX_ENTRY_BYTES:
-            raise MalformedMemoryError(
-                f"{name}, line {entry.first}: expected entries of a PO catalog, found one of more than "
-                f"{_MAX_ENTRY_BYTES >> 10} KiB"
-            )
-        if not entry.message and text.startswith(b"msgid"):
-            entry.message = number
-        entry.translated = entry.translated or text.startswith(b"msgstr")
-    # Comments after the last message belong to no entry.
-    if any(line and not line.startswith(b"#") for line in entry.lines) or entry.translated or entry.message:
+def _entries(stream: BufferedReader, name: str) -> Iterator[PoEntry]:
+    """The entries of a file, one after another in little memory."""
+    lines = _Lines(stream, name)
+    for entry in po_entries(lines):
         yield entry
+        lines.size = 0
 
 
-def _encoding(header: _Entry, name: str) -> str:
+class _Lines:
+    """The lines of a catalog in the encoding of its header. Entries that are too long stop the reading.
+
+    size: the bytes since the last entry; whoever takes an entry resets it
+    """
+
+    def __init__(self, stream: BufferedReader, name: str) -> None:
+        self._name, self.size = name, 0
+        self._raw = self._limited(stream)
+        self._head: list[bytes] = []
+        messages = 0
+        for raw in self._raw:
+            self._head.append(raw)
+            messages += raw.startswith(b"msgid ")
+            if messages > 1 or _CHARSET.search(raw):
+                break
+        self._encoding = _encoding(b"".join(self._head), name)
+
+    def __iter__(self) -> Iterator[PoLine]:
+        for number, raw in enumerate(chain(self._head, self._raw), start=1):
+            try:
+                yield PoLine(raw.decode(self._encoding))
+            except UnicodeDecodeError as error:
+                problem = (
+                    f"expected text in {self._encoding}, found byte 0x{raw[error.start]:02x} in line {number}. Correct "
+                    "the charset in the header, or convert the file"
+                )
+                yield PoLine(raw.decode(self._encoding, "replace"), problem=problem)
+
+    def _limited(self, stream: BufferedReader) -> Iterator[bytes]:
+        for number, raw in enumerate(raw_lines(stream, self._name), start=1):
+            if number == 1:
+                refuse_utf16(raw, self._name)
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            self.size += len(raw)
+            if self.size > _MAX_ENTRY_BYTES:
+                raise MalformedMemoryError(
+                    f"{self._name}, line {number}: expected entries of a PO catalog, found one of more than "
+                    f"{_MAX_ENTRY_BYTES >> 10} KiB"
+                )
+            yield raw
+
+
+def _encoding(head: bytes, name: str) -> str:
     """The charset of the header, if Python knows it; templates say CHARSET."""
-    match = _CHARSET.search(b"".join(header.lines))
+    match = _CHARSET.search(head)
     stated = match[1].decode("ascii") if match else "utf-8"
     if not is_codec(stated):
         return "utf-8"
@@ -135,61 +123,28 @@ def _encoding(header: _Entry, name: str) -> str:
     return encoding
 
 
-def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
-    lines = []
-    for number, raw in enumerate(entry.lines, start=entry.first):
-        try:
-            line = raw.decode(encoding)
-        except UnicodeDecodeError as error:
-            raise UnitError(
-                f"expected text in {encoding}, found byte 0x{raw[error.start]:02x} in line {number}. "
-                "Correct the charset in the header, or convert the file"
-            ) from error
-        if line and not _LINE.fullmatch(line) and not (line.startswith("#") and not line.startswith("#~ msg")):
-            raise UnitError(f"expected a comment or a quoted string after msgid or msgstr, found {line[:60]!r}")
-        lines.append(line)
-    if not entry.message:
-        raise UnitError("expected an entry with a msgid, found none")
-    keywords = [match["keyword"] for line in lines if (match := _LINE.fullmatch(line)) and match["keyword"]]
-    if len(set(keywords)) < len(keywords):
-        raise UnitError("expected each keyword of an entry once, found one of them twice")
-    if "msgid_plural" in keywords and "msgstr" in keywords:
-        raise UnitError("expected msgstr[0] and so on beside msgid_plural, found msgstr")
-    try:
-        catalog = polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
-    except (OSError, ValueError, IndexError) as error:
-        reason = str(error).rpartition("): ")[2]
-        raise UnitError(f"expected an entry of a PO catalog, found one that cannot be read: {reason}") from error
-    for parsed in catalog:
-        parsed.tcomment = parsed.tcomment or catalog.header  # polib takes comments above the first entry as the file's
-    return catalog
-
-
 def _forms(
-    entry: Any, singular: int | None, place: str, language: str, config: ReadingConfig, report: ReadingReport
+    entry: PoEntry, singular: int | None, place: str, language: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[str, str, str, str]]:
     """Source, target, origin and context of every form of an accepted entry.
 
     singular: the form that translates msgid if there are several
     """
-    if entry.msgid_plural:
-        forms = [
-            (entry.msgid if form == singular else entry.msgid_plural, translation, f"{place}[{form}]")
-            for form, translation in sorted(entry.msgstr_plural.items())
-        ]
-    else:
-        forms = [(message_text(entry) or "", entry.msgstr, place)]
+    keywords = [each for each in entry.strings if each.startswith("msgstr")]
+    keywords.sort(key=lambda each: int(each[len("msgstr[") : -1] or 0))
     reason = _reason_against(entry, language, config)
     if reason:
-        report.skip(reason, len(forms))
+        report.skip(reason, len(keywords) or 1)
         return
-    if entry.fuzzy:
+    if entry.is_fuzzy:
         report.note("fuzzy, included on request")
-    used = entry.msgctxt or ""
+    used = entry.text("msgctxt")
     named = f"|{' '.join(used.split())}" if used else ""
     is_target = matches(config.target_language, language)
-    contexts = form_contexts(used, [message for message, *_ in forms]) if is_target else [used] * len(forms)
-    for (message, translation, origin), context in zip(forms, contexts, strict=True):
+    messages = [entry.source(keyword, singular) for keyword in keywords]
+    contexts = form_contexts(used, messages) if is_target else [used] * len(messages)
+    for keyword, message, context in zip(keywords, messages, contexts, strict=True):
+        translation = entry.text(keyword)
         if not translation.strip():
             report.skip("untranslated")
             continue
@@ -197,15 +152,15 @@ def _forms(
             report.skip("identifier whose text the catalog does not state")
             continue
         source, target = (message, translation) if is_target else (translation, message)
-        yield source, target, origin + named, context
+        yield source, target, place + keyword.removeprefix("msgstr") + named, context
 
 
-def _reason_against(entry: Any, language: str, config: ReadingConfig) -> str | None:
-    if entry.obsolete:
+def _reason_against(entry: PoEntry, language: str, config: ReadingConfig) -> str | None:
+    if entry.is_obsolete:
         return "obsolete"
     if not any(matches(asked, language) for asked in config.languages):
         return f"catalog is in {language}"
-    return "fuzzy" if entry.fuzzy and not config.unfinished else None
+    return "fuzzy" if entry.is_fuzzy and not config.unfinished else None
 
 
 def _language_of(header: str | None, name: str, config: ReadingConfig) -> str:
