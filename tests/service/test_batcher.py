@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import chain, repeat
 from pathlib import Path
 from threading import Barrier, Event
 from types import SimpleNamespace
@@ -331,29 +332,20 @@ def test_a_costly_batch_gives_way_while_others_wait(
         batcher.close()
 
 
-@pytest.mark.parametrize(("clients", "expected"), [([0], 0.0), ([6], 0.6), ([50], 1.0), ([6, 6, 6, 0], 0.15)])
-def test_a_costly_batch_pauses_for_its_step_times_the_clients_that_wait(
-    clients: list[int], expected: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("others", "expected"), [([0], 0.0), ([6], 0.6), ([50], 1.0), ([6, 6, 6, 0], 0.15)])
+def test_a_costly_batch_pauses_for_its_step_times_the_number_of_others(
+    others: list[int], expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """clients: that wait, whenever it looks. Steps take 0.1 s."""
-    now, looks = 0.0, iter(clients)
+    """others: whenever it looks, the last one for ever. Steps take 0.1 s."""
+    now, looks = 0.0, chain(others, repeat(others[-1]))
 
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
 
-    class Waiting:
-        last = 0
-
-        @property
-        def clients(self) -> int:
-            self.last = next(looks, self.last)
-            return self.last
-
     monkeypatch.setattr(giving_way, "time", SimpleNamespace(perf_counter=lambda: now, sleep=sleep))
     piece: Any = SimpleNamespace(text=SimpleNamespace(abandoned=False))
-    waiting: Any = Waiting()
-    grow = giving_way.giving_way([piece], waiting, None)
+    grow = giving_way.giving_way([piece], lambda: next(looks), None)
     now += 0.1
     grow(dict)
     assert now - 0.1 == pytest.approx(expected)

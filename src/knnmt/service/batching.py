@@ -10,7 +10,7 @@ segments of the batch are still being decoded.
 
 On a CPU there are two workers. Two simultaneous batches with half of the cores each finish sooner than one after the
 other with all cores, because no core waits for others at the end of every operation. One more worker decodes segments
-that cost much more than usual ones, one batch at a time, and pauses while others wait (`giving_way.py`).
+that cost much more than usual ones, one batch at a time, and gives way to others (`giving_way.py`).
 
 Equal texts of a client that wait or are being decoded are decoded once. Recent results are remembered until a store
 changes.
@@ -301,6 +301,10 @@ class Batcher:
                     return []
                 self._changed.wait()
 
+    def _others(self) -> int:
+        """Usual batches that are decoded, and clients that wait."""
+        return self._busy - self._costly + self._pieces.clients
+
     def _linger(self) -> None:
         """Wait a moment after a batch for the next one to fill; called with the lock."""
         while len(self._pieces) < self._batch and not self._closed:
@@ -319,7 +323,7 @@ class Batcher:
         try:
             watched = growing([(piece.text.watched, piece.place) for piece in pieces])
             if self._pieces.is_costly(pieces[0]):
-                watched = giving_way(pieces, self._pieces, watched)
+                watched = giving_way(pieces, self._others, watched)
             [found] = pieces[0].lane.decode([[piece.job for piece in pieces]], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 
-_FREE = 100  # errors that are answered at once, from time to time
-_RATE = 10.0  # further errors a second
-_LONGEST = 5.0  # seconds that one answer waits
+_FREE = 50  # errors that are answered at once, from time to time
+_RATE = 2.0  # further errors a second
+_LONGEST = 20.0  # seconds that one answer waits
 
 
 class Refusals:
