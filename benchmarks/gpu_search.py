@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from knnmt.calibration.probes import settle
+from knnmt.calibration.index_choice import settle
 from knnmt.datastore.store import Datastore
 from knnmt.index import resident
 from knnmt.index.clusters import Clusters

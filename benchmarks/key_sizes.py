@@ -93,8 +93,8 @@ def main() -> None:
 def tuned(translator: Translator, store: Datastore, lines: list[SegmentPair]) -> Retrieval:
     """A store with settings tuned on these lines. Stored forms of sources are not used: only retrieval is compared."""
     opened = OpenStore(store, translator.engine.device)
-    positions = search_text(translator.engine, opened, lines, way=SEGMENTS).positions()
-    return Retrieval(opened, replace(tune_positions(positions, way=SEGMENTS).fading.fading, forms=False))
+    positions = search_text(translator.engine, opened, lines, scope=SEGMENTS).positions()
+    return Retrieval(opened, replace(tune_positions(positions, scope=SEGMENTS).fading.fading, forms=False))
 
 
 def compare(translator: Translator, stores: dict[str, tuple[Datastore, int]], domain: str, count: int) -> None:

@@ -107,7 +107,7 @@ class Case:
         """The settings that fit best, and the losses with them and of the model alone, in nats per token."""
         segments, started = self.segments(lookup), time.perf_counter()
         positions = searched(self._translator.engine, self.opened, self._passed, segments).positions()
-        best = tune_positions(positions, way=segments).fading
+        best = tune_positions(positions, scope=segments).fading
         return {
             "config": asdict(best.fading),
             "losses": [best.fading_loss, positions.loss(None)],

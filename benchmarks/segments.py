@@ -49,7 +49,7 @@ def show_coverage(arguments: argparse.Namespace) -> None:
             }
             for segments in arguments.segments:
                 first, second = (Covered.of(translator, opened, pairs, segments) for pairs in own)
-                best = tune_positions(first.positions, way=segments).fading.fading
+                best = tune_positions(first.positions, scope=segments).fading.fading
                 print(f"{domain}, {segments} segments: {first.loss(best):.4f} tuning, {second.loss(best):.4f} reported")
                 tried = product((-0.2, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4), (0.02, 0.05, 0.1, 0.2, 0.4))
                 factor = min(tried, key=lambda each: first.loss(best, each))
@@ -70,7 +70,7 @@ class Covered:
 
     @classmethod
     def of(cls, translator: Translator, opened: OpenStore, pairs: Sequence[SegmentPair], segments: int) -> Covered:
-        found = search_text(translator.engine, opened, pairs, way=segments)
+        found = search_text(translator.engine, opened, pairs, scope=segments)
         chosen = opened.snapshot.choose_segments(found.sources, segments)
         covered = torch.tensor([each.covered for each in chosen.coverage])
         return cls(found.positions(), covered[found.sentences])

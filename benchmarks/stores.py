@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.datastore.store import Datastore

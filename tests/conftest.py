@@ -226,7 +226,7 @@ def model(tiny_checkpoint: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def prepared_store(tmp_path_factory: pytest.TempPathFactory, tiny_translator: Translator) -> Path:
     """A store of the small model, with 20 pairs and its estimated settings, as `knnmt index` leaves it."""
-    from knnmt.calibration.index_preparation import prepare
+    from knnmt.calibration.index_choice import prepare
     from knnmt.datastore.store import Datastore
     from support.datastore_pairs import some_pairs
 

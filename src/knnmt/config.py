@@ -180,7 +180,7 @@ class FastConfig:
         return f"fast:{self.candidates}{'+any' if self.any_token else ''}"
 
 
-Way = FastConfig | int | None
+SearchScope = FastConfig | int | None
 """The entries in which a sentence is searched: those that Fast kNN-MT chooses, those of some segments, or all."""
 
 
@@ -243,7 +243,7 @@ class RetrievalConfig:
             )
 
     @property
-    def way(self) -> Way:
+    def scope(self) -> SearchScope:
         """The entries in which a sentence is searched."""
         return self.segments if self.fast is None else self.fast
 

@@ -140,7 +140,7 @@ def collect_rows(
     """
     states: list[Tensor] = []
     text = search_text(
-        engine, store, pairs, k, progress, way=segments, look=lambda some, _scores: states.append(some.cpu())
+        engine, store, pairs, k, progress, scope=segments, look=lambda some, _scores: states.append(some.cpu())
     )
     representations, positions = torch.cat(states), text.positions()
     sentence, config = positions.so_far, RetrievalConfig(k, 0.5, 1.0, use_counts=use_counts)

@@ -90,7 +90,7 @@ class CombinerTraining:
 
 def best_fading(training: CombinerRows, segments: int | None) -> RetrievalConfig:
     """The settings whose λ fades best, with all neighbours of the rows. All methods and seeds are compared with it."""
-    return tune_positions(training.positions(), way=segments).fading.fading
+    return tune_positions(training.positions(), scope=segments).fading.fading
 
 
 def train_combiner(
@@ -100,9 +100,11 @@ def train_combiner(
     retrieval: RetrievalConfig,
     fading: RetrievalConfig,
     config: CombinerConfig | None = None,
-    hear: Callable[[Judged], None] = lambda _: None,
+    on_judged: Callable[[Judged], None] = lambda _: None,
 ) -> CombinerTraining:
-    """Train on some rows until the loss on the others stops improving, and keep the best; `hear` gets each measurement.
+    """Train on some rows until the loss on the others stops improving, and keep the best.
+
+    `on_judged` gets each measurement.
 
     retrieval: the settings that both were searched with; the combiner has their k and T; rows may have more neighbours
     fading: the settings to compare it with (`best_fading`)
@@ -132,7 +134,7 @@ def train_combiner(
         else:
             near, judging = near.without_keys(), judging.without_keys()
         with nullcontext() if network.sees_keys else _one_thread():
-            best = _fit(network, near, judging, config, hear)
+            best = _fit(network, near, judging, config, on_judged)
         network.cpu()
     found = CombinerTraining(TrainedCombiner(network, record), fading)
     found.combiner.record = replace(record, updates=best.updates, losses=found.losses(validation))
@@ -155,7 +157,7 @@ def _fit(
     training: CombinerRows,
     validation: CombinerRows,
     config: CombinerConfig,
-    hear: Callable[[Judged], None],
+    on_judged: Callable[[Judged], None],
 ) -> Judged:
     """Train a network, and restore its weights at the best validation loss."""
     adam = torch.optim.Adam(network.parameters(), network.learning_rate, _BETAS)
@@ -180,7 +182,7 @@ def _fit(
         if update % (config.judged_every or network.judged_every) and update != config.updates:
             continue
         judged = Judged(update, trained_loss(network, validation))
-        hear(judged)
+        on_judged(judged)
         waited += 1
         if judged.validation < best.validation:
             best, best_state, waited = judged, copy.deepcopy(network.state_dict()), 0

@@ -87,8 +87,8 @@ def test_every_step_gives_what_it_gives_by_itself(
 
     first = Datastore.build(tmp_path / "first", planned.built_first(), translator.engine)
     opened = OpenStore(first)
-    way = DEFAULT_SEGMENTS
-    tuned = tune_positions(search_text(translator.engine, opened, planned.tuning, way=way).positions(), way=way)
+    scope = DEFAULT_SEGMENTS
+    tuned = tune_positions(search_text(translator.engine, opened, planned.tuning, scope=scope).positions(), scope=scope)
     profiles = read_profiles(made.store.path)
     assert list(profiles) == ["segments", "segments-fixed"]
     assert default_profile(made.store.path) == "segments"
@@ -97,7 +97,7 @@ def test_every_step_gives_what_it_gives_by_itself(
     assert {each.pairs for each in profiles.values()} == {len(planned.tuning)}
 
     fresh = [pair for pair in planned.reported if pair.target != copied]
-    positions = search_text(translator.engine, opened, fresh, way=way).positions()
+    positions = search_text(translator.engine, opened, fresh, scope=scope).positions()
     gain = made.gain
     assert gain is not None
     assert (gain.pairs, gain.known, gain.translated) == (len(fresh), 1, 3)

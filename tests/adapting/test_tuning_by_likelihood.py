@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from knnmt.adapting.tuning_by_likelihood import (
-    KS,
-    WEIGHTS,
     Compared,
     Tried,
     Tuned,
     squared_temperatures,
     tune_positions,
 )
+from knnmt.adapting.tuning_config import KS, WEIGHTS
 from knnmt.calibration.likelihood import Positions
 from knnmt.config import RetrievalConfig
 
@@ -41,7 +40,7 @@ def made(trust: Tensor, temperature: float, k: int, width: int = 64) -> Position
 def test_the_settings_that_made_the_text_are_found(trust: float, temperature: float, k: int) -> None:
     positions = made(torch.full((ROWS, 1), trust), temperature, k)
     heard: list[Tried] = []
-    tuned = tune_positions(positions, hear=heard.append)
+    tuned = tune_positions(positions, on_tried=heard.append)
     assert tuple(heard) == tuned.tried
     assert [each.k for each in tuned.tried] == list(KS)
     assert tuned.fixed.k == k
@@ -63,6 +62,12 @@ def test_nothing_of_the_grid_is_better() -> None:
             for weight in WEIGHTS[::3]
         ]
         assert min(tried) >= each.fixed_loss - 1e-9
+
+
+def test_a_grid_of_your_own_is_all_that_is_tried() -> None:
+    tuned = tune_positions(made(torch.full((ROWS, 1), 0.6), 60.0, 8), ks=(4, 16), weights=(0.2, 0.3))
+    assert [each.k for each in tuned.tried] == [4, 16]
+    assert {each.fixed.interpolation_weight for each in tuned.tried} == {0.3}  # the nearest to 0.6
 
 
 def test_a_memory_that_knows_nothing_gets_no_weight() -> None:

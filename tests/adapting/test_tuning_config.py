@@ -41,6 +41,8 @@ def test_limits_of_bleu_are_there_where_it_has_a_say() -> None:
     [
         ({"method": "luck"}, "must be likelihood or bleu, got 'luck'"),
         ({"temperature": 1.0}, "no effect"),
+        ({"ks": (4, 65)}, "each must lie between 1 and 64"),
+        ({"weights": ()}, "weights: each must be at least 0 and below 1"),
         ({"sample": 3}, "no effect"),
         ({"sample": 0, "confirm": True}, "at least 1"),
         ({"bleu_loss": 0.1}, "no effect"),

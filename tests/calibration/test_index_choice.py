@@ -77,7 +77,7 @@ def test_the_fastest_that_reaches_the_target_is_saved(store: Datastore) -> None:
     choosing, held_out = chooser_of(store)
     heard: list[Candidate] = []
     target = Target(recall=0.9, variation=0.05)
-    choice = choosing.choose(target, ["ivfpq", "ivf-flat", "rabitq"], hear=heard.append)
+    choice = choosing.choose(target, ["ivfpq", "ivf-flat", "rabitq"], on_candidate=heard.append)
     assert tuple(heard) == choice.measured
     assert {each.kind for each in heard} == {EXACT, "ivfpq", "ivf-flat", "rabitq"}
     good = [each for each in heard if target.reached_by(each.fidelity)]
@@ -212,7 +212,7 @@ def test_without_faiss_search_is_exact_and_the_reason_says_why(
 def test_a_kind_that_does_not_exist_is_refused_before_anything_is_measured(store: Datastore) -> None:
     heard: list[Candidate] = []
     with pytest.raises(SettingError, match="one of exact, ivfpq"):
-        chooser_of(store)[0].choose(Target(), ["flat", "best"], hear=heard.append)
+        chooser_of(store)[0].choose(Target(), ["flat", "best"], on_candidate=heard.append)
     assert heard == []
     assert read_saved(store) is None
     assert chooser_of(store)[0].choose(Target(), []).chosen.kind == EXACT

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from knnmt.calibration.estimates import DEFAULT_K, Calibration
-from knnmt.calibration.index_choice import Candidate, Target
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import Candidate, Target, prepare
 from knnmt.compression.pca import reduce
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
@@ -31,7 +30,7 @@ def store(tiny: TransformerEngine, tmp_path: Path) -> Datastore:
 
 def test_a_store_gets_settings_and_an_index(store: Datastore, tiny: TransformerEngine) -> None:
     heard: list[Candidate] = []
-    choice = prepare(store, tiny, hear=heard.append)
+    choice = prepare(store, tiny, on_candidate=heard.append)
     assert (choice.chosen.kind, tuple(heard)) == ("exact", choice.measured)
     assert read_saved(store) is not None
     calibration = Calibration.of(store.path)

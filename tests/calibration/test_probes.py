@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from knnmt.calibration import probes as choosing
-from knnmt.calibration.index_choice import Target
-from knnmt.calibration.probes import choose_probes, settle
+from knnmt.calibration import index_choice as choosing
+from knnmt.calibration.index_choice import Target, choose_probes, settle
 from knnmt.datastore.store import Datastore
 from knnmt.index import store_index
 from knnmt.index.entries import Entries

@@ -17,7 +17,6 @@ import pytest
 from typer.testing import CliRunner
 
 from knnmt import Translator
-from knnmt.calibration import index_preparation
 from knnmt.calibration.estimates import Calibration
 from knnmt.calibration.index_choice import Chooser
 from knnmt.cli import app
@@ -262,7 +261,7 @@ def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     store: Path, model: list[str], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_store, "StoreIndex", partial(StoreIndex, noticeable_entries=10))
-    monkeypatch.setattr(index_preparation, "Chooser", partial(Chooser, max_exact_entries=10))
+    monkeypatch.setattr("knnmt.calibration.index_choice.Chooser", partial(Chooser, max_exact_entries=10))
     monkeypatch.setattr(memories, "warned", set())
     monkeypatch.setattr("knnmt.adapting.tune.CACHE_PAIRS", 1)
     monkeypatch.setitem(sys.modules, "faiss", None)

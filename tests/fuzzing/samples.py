@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from knnmt.calibration.estimates import Calibration
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from knnmt import KNNLogitsProcessor, SegmentPair, Translator
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig

@@ -248,7 +248,7 @@ def test_a_gate_keeps_rows_from_their_sentences_store(tiny: TransformerEngine, s
 def test_development_text_is_searched_as_in_translating(tiny: TransformerEngine, store: Datastore) -> None:
     opened, config = OpenStore(store), FastConfig(3)
     pairs = some_pairs(20, start=40)
-    found = search_text(tiny, opened, pairs, k=5, way=config)
+    found = search_text(tiny, opened, pairs, k=5, scope=config)
     sources, states = encoded(tiny, [pairs[-1].source])
     ids = np.array(sorted(slow_entries(store, sources[0], states[0].numpy(), config)))
     for row in (found.sentences == found.pairs - 1).nonzero()[:, 0].tolist():

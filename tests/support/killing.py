@@ -30,7 +30,7 @@ from knnmt.adapting import adapt as adapting
 from knnmt.adapting import tune as tuning
 from knnmt.adapting.holding_out import plan
 from knnmt.adapting.verification import problems_beside
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.cli.tune import tune
 from knnmt.datastore import slices
 from knnmt.datastore.combining import merge_stores

@@ -15,7 +15,7 @@ import pytest
 
 from knnmt import Request, SegmentPair, Translator
 from knnmt.calibration.estimates import Calibration
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from knnmt import Datastore, SegmentPair, Translator
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.datastore.building import BuildConfig
 from knnmt.engine.transformer import TransformerEngine
 

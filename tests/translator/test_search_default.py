@@ -17,7 +17,7 @@ from knnmt.adapting.tune import tune as tune_store
 from knnmt.adapting.tuning_by_likelihood import Tried, tune_positions
 from knnmt.adapting.tuning_config import TuningConfig
 from knnmt.calibration.estimates import Calibration
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.compression.pca import reduce
 from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -152,9 +152,9 @@ def test_tuning_is_by_segment_unless_it_is_told(translator: Translator, tmp_path
     pairs = [SegmentPair(f"{each.source} neu", each.target, each.origin) for each in some_pairs(40, start=100)]
     dev = read_development(store, pairs)
 
-    def by_itself(way: int | None) -> Tried:
+    def by_itself(scope: int | None) -> Tried:
         return tune_positions(
-            search_text(translator.engine, OpenStore(store), dev.tuning, way=way).positions(), way=way
+            search_text(translator.engine, OpenStore(store), dev.tuning, scope=scope).positions(), scope=scope
         ).fading
 
     found = tune_store(store.path, pairs, model=translator)

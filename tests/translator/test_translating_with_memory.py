@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from knnmt import Request, SegmentPair, Translation, Translator
-from knnmt.calibration.index_preparation import prepare
+from knnmt.calibration.index_choice import prepare
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, RetrievalConfig

@@ -313,11 +313,11 @@ class _Adapting:
         memory = self.translator.memories.open(self.place)
         text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self.plan.reported))
         tuning = StoreTuning(self.translator, memory, text, progress=self.progress)
-        found = tuning.choose()
+        result = tuning.choose()
         self.reported = tuning.reported
-        if found.compared is not None:  # first, because a store with profiles counts as compared
-            write_settings(self.place, **{_COMPARED: asdict(found.compared)})
-        tuning.save(found)
+        if result.compared is not None:  # first, because a store with profiles counts as compared
+            write_settings(self.place, **{_COMPARED: asdict(result.compared)})
+        tuning.save(result)
 
     def measure(self) -> Gain | None:
         """Measure the gain on the half not used for tuning; it is saved, because it cannot be measured again."""
@@ -334,11 +334,11 @@ class _Adapting:
                 sample = 0
             with self.progress("measuring", "pairs passed") as progress:
                 reported = self.plan.reported
-                found = measure_gain(self.translator, self.place, reported, sample, progress, self.reported)
-            if found is None:
+                measured = measure_gain(self.translator, self.place, reported, sample, progress, self.reported)
+            if measured is None:
                 report.add("unmeasured the store holds all of the text to report, by source or target")
                 return None
-            gain, certainty = found
+            gain, certainty = measured
             sections = {} if certainty is None else certainty.section()
             write_settings(self.place, **{_GAIN: asdict(gain)}, **sections)
         for line in gain.verdict:

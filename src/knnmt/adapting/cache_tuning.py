@@ -121,11 +121,11 @@ def cache_trade_offs(
     neighbours = _joined([opened.search(some, config.k) for some in torch.split(queries, _ROWS)])
     if thresholds is None:
         thresholds = usual_thresholds(decoded, queries)
-    asked = simulate(decoded, queries, thresholds)
+    lenders = simulate(decoded, queries, thresholds)
     nearest = neighbours.distances_sq[:, 0].sqrt()
     own = _mixture(opened, decoded, config, neighbours)
-    borrowed = [_mixture(opened, decoded, config, neighbours[rows]) for rows in asked]
-    losses = torch.zeros(len(asked), dtype=torch.double)
+    borrowed = [_mixture(opened, decoded, config, neighbours[rows]) for rows in lenders]
+    losses = torch.zeros(len(lenders), dtype=torch.double)
     for rows in torch.split(torch.arange(len(queries)), _ROWS):
         base = engine.log_probabilities(decoded.states[rows].to(engine.device, engine.dtype)).exp()
         for number, other in enumerate(borrowed):  # rows that searched also lose: λ depends on the sentence so far
@@ -138,7 +138,7 @@ def cache_trade_offs(
             float((rows != every).double().mean()),
             float(loss) / len(queries),
         )
-        for threshold, rows, loss in zip(thresholds, asked, losses, strict=True)
+        for threshold, rows, loss in zip(thresholds, lenders, losses, strict=True)
     ]
 
 
@@ -174,20 +174,20 @@ def confirmed_cache(
 def simulate(decoded: DecodedStates, queries: Tensor, thresholds: Sequence[float]) -> Tensor:
     """For each τ, the row that each row takes its neighbours from, (thresholds, rows); itself if it searches.
 
-    queries (rows, dim) are compared. Rows of one step cannot borrow from each other; only rows that searched are kept.
+    queries (rows, dim) are compared. Rows of one step cannot borrow from each other; only rows that searched lend.
     """
-    asked = np.tile(np.arange(len(queries)), (len(thresholds), 1))
+    lenders = np.tile(np.arange(len(queries)), (len(thresholds), 1))
     limits = np.array(thresholds)[:, None]
     for first, distances, starts in _sentences(decoded, queries):
-        kept: Array = np.zeros((len(thresholds), len(distances)), bool)
+        searched: Array = np.zeros((len(thresholds), len(distances)), bool)
         for begin, end in pairwise(starts):
             hit: Array = np.zeros((len(thresholds), end - begin), bool)
             if begin:
-                to_kept = np.where(kept[:, None, :begin], distances[begin:end, :begin], np.inf)
-                hit = to_kept.min(2) <= limits
-                asked[:, first + begin : first + end][hit] = first + to_kept.argmin(2)[hit]
-            kept[:, begin:end] = ~hit
-    return torch.from_numpy(asked)
+                to_searched = np.where(searched[:, None, :begin], distances[begin:end, :begin], np.inf)
+                hit = to_searched.min(2) <= limits
+                lenders[:, first + begin : first + end][hit] = first + to_searched.argmin(2)[hit]
+            searched[:, begin:end] = ~hit
+    return torch.from_numpy(lenders)
 
 
 def usual_thresholds(decoded: DecodedStates, queries: Tensor) -> list[float]:

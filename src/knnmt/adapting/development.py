@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from knnmt.calibration.likelihood import Positions
-from knnmt.config import FastConfig, Way
+from knnmt.config import FastConfig, SearchScope
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import fitting_tokens, force_text
@@ -96,12 +96,12 @@ def search_text(
     pairs: Sequence[SegmentPair],
     k: int = MAX_NEIGHBOURS,
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
-    way: Way = None,
+    scope: SearchScope = None,
     look: Callable[[Tensor, Tensor], object] = ignore,
 ) -> Development:
     """Force the pairs that fit the model through it, and find the k nearest entries of every position.
 
-    way: the entries in which each sentence is searched
+    scope: the entries in which each sentence is searched
     look: is called with the model's states and log-probabilities of some positions after the others
 
     `progress` is called with the numbers of pairs and positions done; each counts twice: forced, searched.
@@ -111,7 +111,7 @@ def search_text(
     def done(rows: int) -> None:
         progress(len(pairs) + len(pairs) * rows // len(passed), len(passed) + rows)
 
-    return searched(engine, opened, passed, way, k, done)
+    return searched(engine, opened, passed, scope, k, done)
 
 
 def pass_over(
@@ -151,7 +151,7 @@ def searched(
     engine: Engine[State],
     opened: OpenStore,
     passed: Development,
-    way: Way,
+    scope: SearchScope,
     k: int = MAX_NEIGHBOURS,
     progress: Callable[[int], None] = lambda _rows: None,
 ) -> Development:
@@ -160,12 +160,12 @@ def searched(
     `progress` is called with the number of positions searched.
     """
     parts: list[Neighbours] = []
-    if way is None:
+    if scope is None:
         searches = _in_whole_store(opened, passed, k)
-    elif isinstance(way, FastConfig):
-        searches = _in_fast_stores(engine, opened, passed, way, k)
+    elif isinstance(scope, FastConfig):
+        searches = _in_fast_stores(engine, opened, passed, scope, k)
     else:
-        searches = _in_segments(opened, passed, way, k)
+        searches = _in_segments(opened, passed, scope, k)
     for found in searches:
         parts.append(found)
         progress(sum(map(len, parts)))

@@ -57,14 +57,14 @@ def read_development(
             on_message(f"left out    {count:,} of {name}: {visible(reason)}")
     else:
         name, pairs = "the given pairs", list(text)
-    found = overlap(store, pairs)
-    if found.known:
+    shared = overlap(store, pairs)
+    if shared.known:
         fate = "kept" if keep_known else "left out"
         on_message(
-            f"known       {len(found.known):,} of {len(pairs):,} pairs have a source that the store holds, "
-            f"{found.whole:,} with the same target: {fate}"
+            f"known       {len(shared.known):,} of {len(pairs):,} pairs have a source that the store holds, "
+            f"{shared.whole:,} with the same target: {fate}"
         )
-    usable = pairs if keep_known else list(found.new)
+    usable = pairs if keep_known else list(shared.new)
     tuning, reported = (usable, usable) if all_dev else halves(usable)
     if not tuning or not reported:
         raise InputError(f"{name}: {len(usable)} pairs are too few to tune and report on; give more, or --all-dev")

@@ -147,9 +147,14 @@ def measure_gain(
     total = 2 * len(new) + 2 * len(some)
     config = memory.resolve()
     if positions is None:
-        positions = search_text(
-            translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total), way=config.way
-        ).positions()
+        text = search_text(
+            translator.engine,
+            memory.opened,
+            new,
+            progress=lambda done, _rows: progress(done, total),
+            scope=config.scope,
+        )
+        positions = text.positions()
     losses = positions.loss(None), positions.loss(config)
     memory.opened.datastore.require_unchanged()
     known = len(pairs) - len(new)

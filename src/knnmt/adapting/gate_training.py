@@ -179,9 +179,9 @@ def train_gate(
     validation: GateText,
     retrieval: RetrievalConfig,
     config: GateConfig | None = None,
-    hear: Callable[[Epoch], None] = lambda _: None,
+    on_epoch: Callable[[Epoch], None] = lambda _: None,
 ) -> Training:
-    """Train on one text until the loss on the other stops improving, and keep the best; `hear` gets each epoch.
+    """Train on one text until the loss on the other stops improving, and keep the best; `on_epoch` gets each epoch.
 
     retrieval: the settings that both were searched with
     """
@@ -190,7 +190,7 @@ def train_gate(
         torch.manual_seed(config.seed)  # for initial weights, dropout and the order of rows
         network = GateNetwork(training.inputs.shape[1])
         network.normalise_by(training.inputs)
-        epochs = _fit(network, training, validation, config, hear)
+        epochs = _fit(network, training, validation, config, on_epoch)
     of_weights = losses(training.knn, training.base, _WEIGHTS[:, None])
     fixed_loss, fixed = float(of_weights.min()), float(_WEIGHTS[of_weights.argmin()])
     _, most, fading = FadingGrid(training.positions).cautious(training.knn, fixed_loss)
@@ -210,7 +210,11 @@ def train_gate(
 
 
 def _fit(
-    network: GateNetwork, training: GateText, validation: GateText, config: GateConfig, hear: Callable[[Epoch], None]
+    network: GateNetwork,
+    training: GateText,
+    validation: GateText,
+    config: GateConfig,
+    on_epoch: Callable[[Epoch], None],
 ) -> list[Epoch]:
     """Train a network, and restore its weights after the best epoch."""
     base, knn = (each.clamp(min=_MIN_PROBABILITY).log().float() for each in (training.base, training.knn))
@@ -231,7 +235,7 @@ def _fit(
             weights = torch.sigmoid(network(validation.inputs).double())
         judged = validation.loss(weights) + config.l1 * float(weights.mean())
         epochs.append(Epoch(len(epochs) + 1, total / len(training), judged))
-        hear(epochs[-1])
+        on_epoch(epochs[-1])
         if judged < best.validation:
             best, best_state = epochs[-1], copy.deepcopy(network.state_dict())
     network.load_state_dict(best_state)

@@ -45,10 +45,10 @@ def merge(
     """
     check(not isinstance(stores, str | Path), "stores: expected a list of stores to merge, got one path")
     merge_stores([Datastore.open(each) for each in stores], Path(path), drop_duplicates, progress)
-    made = Datastore.open(path)
+    merged = Datastore.open(path)
     if estimate:
-        _estimate([made], model, threads)
-    return made
+        _estimate([merged], model, threads)
+    return merged
 
 
 def split(
@@ -75,10 +75,10 @@ def split(
     )
     opened = Datastore.open(store)
     places = split_store(opened, Path(directory), by == "origin", pairs, progress)
-    made = [Datastore.open(place) for place in places]
+    parts = [Datastore.open(place) for place in places]
     if estimate:
-        _estimate(made, model, threads)
-    return made
+        _estimate(parts, model, threads)
+    return parts
 
 
 def shard_set(
@@ -100,14 +100,14 @@ def shard_set(
     seconds: a shard that takes longer to answer is left out
     model: the shards' model, if it is not found by its name, or a loaded engine
     """
-    found = ShardSet(tuple(ShardPlace.of(str(each)) for each in shards), cluster, seconds)
-    largest = make_shard_set(found, Path(path))
+    places = ShardSet(tuple(ShardPlace.of(str(each)) for each in shards), cluster, seconds)
+    largest = make_shard_set(places, Path(path))
     if largest is not None and not settings_by_segment(Path(path)):
         store = Datastore.open(largest)
         snapshot, engine = OpenStore(store, exact=True).snapshot, engine_of(store.manifest, model)
         if (estimated := calibrate_by_segment(snapshot, engine, DEFAULT_SEGMENTS)) is not None:
             estimated.save(Path(path))
-    return found
+    return places
 
 
 def settings_by_segment(path: Path) -> bool:

@@ -26,7 +26,7 @@ from knnmt.adapting.tuning_by_likelihood import Compared, Tried, Tuned, tune_pos
 from knnmt.adapting.tuning_config import TuningConfig
 from knnmt.calibration.certainty import MIN_PAIRS, forget_certainty
 from knnmt.calibration.likelihood import Positions
-from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalConfig, Way
+from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalConfig, SearchScope
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
@@ -117,13 +117,13 @@ def tune(
     translator = translator_of_store(opened, model, device, threads, exact)
     memory = translator.memories.open(opened)
     tuning = StoreTuning(translator, memory, dev, config, on_message, progress)
-    found = tuning.choose()
-    found = replace(found, losses=tuning.report(found))
+    result = tuning.choose()
+    result = replace(result, losses=tuning.report(result))
     if save:
-        tuning.save(found)
+        tuning.save(result)
         if config.may_become_default:
             tuning.measure_certainty()
-    return found
+    return result
 
 
 class StoreTuning:
@@ -142,25 +142,25 @@ class StoreTuning:
         self._config, self._say, self._progress = config or TuningConfig(), on_message, progress
         self._store = memory.opened.datastore.path
         passed = self._pass(text.tuning, "tuning")
-        self._way: Way = self._config.fast or self._config.segments
-        if isinstance(self._way, FastConfig):
-            asked = RetrievalSettings(fast=self._way.candidates)
+        self._scope: SearchScope = self._config.fast or self._config.segments
+        if isinstance(self._scope, FastConfig):
+            present = RetrievalSettings(fast=self._scope.candidates)
         elif self._config.searches_whole:
-            asked = RetrievalSettings(search="whole")
+            present = RetrievalSettings(search="whole")
             warn_if_slow(memory.opened)
         else:
-            self._way = self._way or DEFAULT_SEGMENTS
-            asked = RetrievalSettings(segments=self._way)
+            self._scope = self._scope or DEFAULT_SEGMENTS
+            present = RetrievalSettings(segments=self._scope)
 
         def known(settings: RetrievalSettings) -> RetrievalConfig | None:
             try:
-                found = memory.resolve(settings)
+                config = memory.resolve(settings)
             except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
                 return None
             # There are no losses here for a gate's λ, or for the results of another search.
-            return found if found.gate is None and self._searches(found) else None
+            return config if config.gate is None and self._searches(config) else None
 
-        self._before = known(asked)
+        self._before = known(present)
         self._default_compares = known(RetrievalSettings()) is not None  # otherwise it has no loss to compare with
         self._development = self._search(passed)
         self._positions = self._development.positions()
@@ -170,10 +170,10 @@ class StoreTuning:
     def reported(self) -> Positions | None:
         """The positions of the reported pairs; None if there are no pairs to report."""
         if self._reported is None and self._text.reported:
-            found = self._development
+            text = self._development
             if self._text.reported != self._text.tuning:
-                found = self._search(self._pass(self._text.reported, "reporting"))
-            self._reported = found.positions()
+                text = self._search(self._pass(self._text.reported, "reporting"))
+            self._reported = text.positions()
         return self._reported
 
     def _pass(self, pairs: Sequence[SegmentPair], name: str) -> Development:
@@ -190,7 +190,7 @@ class StoreTuning:
     def _search(self, passed: Development) -> Development:
         engine, opened = self._translator.engine, self._memory.opened
         with self._progress("searching", "positions") as progress:
-            return searched(engine, opened, passed, self._way, progress=lambda rows: progress(rows, len(passed)))
+            return searched(engine, opened, passed, self._scope, progress=lambda rows: progress(rows, len(passed)))
 
     def choose(self) -> TuningResult:
         """The settings that fit best, according to the configuration; nothing is saved yet."""
@@ -210,7 +210,7 @@ class StoreTuning:
             stays = compared is not None and not compared.improves
         fixed = tuned.fixed.fixed if config.method == "likelihood" else None
         # The loss by a cache is computed with the weights of knnmt's own combiner.
-        caches, cached = ([], None) if self._way is not None or config.plugins else self._cache(main)
+        caches, cached = ([], None) if self._scope is not None or config.plugins else self._cache(main)
         named = {name: each for name, each in zip(config.names, (main, fixed, cached), strict=True) if each}
         becomes = config.may_become_default and not (stays and self._default_compares)
         return TuningResult(
@@ -225,23 +225,24 @@ class StoreTuning:
 
     def _by_likelihood(self) -> Tuned:
         """The best settings for each k."""
-        way, positions = self._way, self._positions
+        scope, positions = self._scope, self._positions
         how = f"by {self._memory.opened.index.description}"
-        if isinstance(way, FastConfig):
-            how = f"in stores of {way.candidates} occurrences of each source token"
-        elif way is not None:
-            how = f"in the {way} segments that cover each source best"
+        if isinstance(scope, FastConfig):
+            how = f"in stores of {scope.candidates} occurrences of each source token"
+        elif scope is not None:
+            how = f"in the {scope} segments that cover each source best"
         self._say(f"positions   {len(positions):,}, searched {how}; the model alone loses {positions.loss(None):.4f}")
         self._say(f"\n{'k':>3} {'T':>8} {'fixed λ':>8} {'loss':>8}   {'T':>8} {'λ to':>6} {'fading loss':>12}")
 
-        def hear(each: Tried) -> None:
+        def show(each: Tried) -> None:
             self._say(
                 f"{each.k:>3} {each.fixed.temperature:8.4g} {each.fixed.interpolation_weight:8.2f} "
                 f"{each.fixed_loss:8.4f}   {each.fading.temperature:8.4g} {each.fading.interpolation_weight:6.2f} "
                 f"{each.fading_loss:12.4f}"
             )
 
-        tuned = tune_positions(positions, hear=hear, way=way, before=self._before)
+        config = self._config
+        tuned = tune_positions(positions, config.ks, config.weights, show, scope, self._before)
         self._say(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
         return tuned
 
@@ -314,14 +315,14 @@ class StoreTuning:
         )
         return offs, replace(config, cache=CacheConfig(chosen.threshold))
 
-    def report(self, found: TuningResult) -> dict[str, float]:
+    def report(self, result: TuningResult) -> dict[str, float]:
         """The losses on pairs that had no part in the choice; also BLEU, on request.
 
         There are no losses with your own parts, because losses are computed with the weights of knnmt's own combiner.
         """
         if self.reported is None:
             return {}
-        rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **found.profiles}
+        rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **result.profiles}
         # There are no losses for another kind of search: its neighbours were not searched.
         rows = {name: config for name, config in rows.items() if name == "alone" or (config and self._searches(config))}
         losses: dict[str, float] = {}
@@ -341,38 +342,38 @@ class StoreTuning:
 
     def _searches(self, config: RetrievalConfig) -> bool:
         """Whether settings use the same search as the positions."""
-        fast = isinstance(self._way, FastConfig)
-        return isinstance(config.way, FastConfig) if fast else config.way == self._way
+        fast = isinstance(self._scope, FastConfig)
+        return isinstance(config.scope, FastConfig) if fast else config.scope == self._scope
 
-    def save(self, found: TuningResult) -> None:
+    def save(self, result: TuningResult) -> None:
         """Save the profiles with the store. Profiles of an earlier tuning without a successor are removed. Earlier
         settings that are no worse stay the default.
         """
         self._memory.opened.datastore.require_unchanged()
         names = self._config.names
         profiles: dict[str, Profile | None] = dict.fromkeys(names)
-        main = next(iter(found.profiles))
-        for name, config in found.profiles.items():
+        main = next(iter(result.profiles))
+        for name, config in result.profiles.items():
             by_bleu = self._config.scores and name != names[1]  # BLEU never decides the profile with the fixed λ
             scored = min(self._config.scored_pairs, len(self._text.tuning))
             method, pairs = ("bleu", scored) if by_bleu else ("likelihood", self._development.pairs)
             # A cache does not affect forced text, and other weights have other losses, so there is no loss for these.
             loss = None if config.cache or self._config.plugins else self._positions.loss(config)
             profiles[name] = Profile(config, method, pairs, loss)
-        if found.default:
-            fate = f"{found.default} is its default"
+        if result.default:
+            fate = f"{result.default} is its default"
         elif self._config.may_become_default:
             default = default_profile(self._store) or ESTIMATED
             if default == main:
                 del profiles[default]  # with its cache, if any
             fate = f"{default} stays its default"
         elif self._config.plugins:
-            own = "".join(f" --{part} {name}" for part, name in self._config.plugins.items())
-            fate = f"to be used with --profile {names[0]}{own}"
+            plugins = "".join(f" --{part} {name}" for part, name in self._config.plugins.items())
+            fate = f"to be used with --profile {names[0]}{plugins}"
         else:
             fate = f"{names[0]} is not its default: `--profile {names[0]}` would make it the default"
-        write_profiles(self._store, profiles, found.default)
-        saved = [name for name in found.profiles if name in profiles]
+        write_profiles(self._store, profiles, result.default)
+        saved = [name for name in result.profiles if name in profiles]
         self._say(f"saved       profiles {', '.join(saved)} with {self._store}; {fate}")
 
     def measure_certainty(self) -> None:
@@ -382,11 +383,11 @@ class StoreTuning:
         pairs = spread(self._text.reported or self._text.tuning, self._config.scored_pairs)
         forget_certainty(self._store)  # it may be damaged
         with self._progress("certainty", "pairs translated") as progress:
-            found = measure_certainty(self._translator, self._store, pairs, lambda done: progress(done, len(pairs)))
-        if found is None:
+            certainty = measure_certainty(self._translator, self._store, pairs, lambda done: progress(done, len(pairs)))
+        if certainty is None:
             self._say(
                 f"certainty   not measured: it needs {MIN_PAIRS} pairs that the store does not hold, and rapidfuzz"
             )
             return
-        found.save(self._store)
-        self._say(f"certainty   measured on {found.pairs:,} pairs: translations have a certainty")
+        certainty.save(self._store)
+        self._say(f"certainty   measured on {certainty.pairs:,} pairs: translations have a certainty")

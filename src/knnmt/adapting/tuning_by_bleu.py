@@ -52,8 +52,8 @@ def score(
         before = translator.statistics.rows, translator.statistics.searches
         memory: CallKeywords = {"datastore": None, "settings": "raw"}
         if config is not None:
-            asked = RetrievalSettings(profile=config, **(plugins or {}))
-            memory = {"datastore": datastore, "settings": translation_settings(asked).over(PRESETS["raw"])}
+            profile = RetrievalSettings(profile=config, **(plugins or {}))
+            memory = {"datastore": datastore, "settings": translation_settings(profile).over(PRESETS["raw"])}
         texts = [each.text for each in translator.translate([pair.source for pair in pairs], **memory)]
         rows, searches = translator.statistics.rows - before[0], translator.statistics.searches - before[1]
         bleu = corpus_scores(texts, references, language).bleu.value

@@ -9,12 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from knnmt.adapting.tuning_config import KS, WEIGHTS
 from knnmt.calibration.estimates import DEFAULT_K
 from knnmt.calibration.likelihood import FadingGrid, Positions, spread
-from knnmt.config import FastConfig, RetrievalConfig, Way
+from knnmt.config import FastConfig, RetrievalConfig, SearchScope
 
-KS = (4, 8, 16, 32, 64)
-WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 _FADED = 3  # temperatures per k at which fading λ are tried: the best with a fixed λ
 _MIN_PART_OF_GAIN = 0.95  # of the gain over the model alone: a larger k makes every step more expensive
@@ -113,17 +112,19 @@ class Compared:
 def tune_positions(
     positions: Positions,
     ks: Sequence[int] = KS,
-    hear: Callable[[Tried], None] = lambda _: None,
-    way: Way = None,
+    weights: Sequence[float] = WEIGHTS,
+    on_tried: Callable[[Tried], None] = lambda _: None,
+    scope: SearchScope = None,
     before: RetrievalConfig | None = None,
 ) -> Tuned:
-    """Try every k, T and λ; `hear` gets the best for each k. If a store has fewer entries than every k, all are used.
+    """Try every k, T and fixed λ, and ways to fade; if a store has fewer entries than every k, all are used.
 
-    way: the entries in which the positions' neighbours were found
+    scope: the entries in which the positions' neighbours were found
+    on_tried: gets the best for each k
     before: the earlier settings; a smaller k or a more cautious λ must not lose more than these
     """
     before_loss = math.inf if before is None else positions.loss(before)
-    fast, segments = (way, None) if isinstance(way, FastConfig) else (None, way)
+    fast, segments = (scope, None) if isinstance(scope, FastConfig) else (None, scope)
     usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast, segments=segments)
     unit = usual.squared_temperature  # the squared distance that T = 1 means
     width = positions.distances_sq.shape[1]
@@ -132,14 +133,14 @@ def tune_positions(
     tried = []
     for k in [k for k in sorted(ks) if k <= width] or [width]:
         near = positions.first(k)
-        of_temperatures = near.best_fixed(temperatures, WEIGHTS)
+        of_temperatures = near.best_fixed(temperatures, weights)
         fixed_loss, temperature, weight = min(of_temperatures)
         faded = min(sorted(of_temperatures)[:_FADED], key=lambda each: grid.best_loss(near.knn(each[1])))
         loss, most, fading = grid.cautious(near.knn(faded[1]), fixed_loss, before_loss)
         fixed = replace(usual, k=k, interpolation_weight=weight, temperature=temperature / unit)
         faded_most = replace(fixed, interpolation_weight=most, temperature=faded[1] / unit, fading=fading)
         tried.append(Tried(k, fixed, fixed_loss, faded_most, loss))
-        hear(tried[-1])
+        on_tried(tried[-1])
     return Tuned(positions.loss(None), tuple(tried), before_loss)
 
 

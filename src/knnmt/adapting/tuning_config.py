@@ -10,6 +10,8 @@ from knnmt.retrieval.profiles import BY_BLEU, FAST, SEGMENTS, TUNED, names_of_tu
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 METHODS = ("likelihood", "bleu")
+KS = (4, 8, 16, 32, 64)
+WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
 SAMPLE = 200
 CACHE_LOSS = 0.01
 BLEU_LOSS = 0.1
@@ -25,6 +27,7 @@ class TuningConfig:
         default; it is bleu for the method "bleu" and fast for `fast`, which do not
     temperature: T for the method "bleu"; by default the best by likelihood
     confirm: let BLEU choose among the best by likelihood and confirm τ of the cache, and report BLEU
+    ks, weights: for likelihood, the k and the fixed λ to try
     sample: number of pairs to translate for each BLEU; by default 200
     cache_loss: the cache may lose at most this many nats per token
     bleu_loss: a confirmed cache may lose at most this much BLEU; by default 0.1
@@ -39,6 +42,8 @@ class TuningConfig:
     profile: str | None = None
     temperature: float | None = None
     confirm: bool = False
+    ks: tuple[int, ...] = KS
+    weights: tuple[float, ...] = WEIGHTS
     sample: int | None = None
     cache_loss: float = CACHE_LOSS
     bleu_loss: float | None = None
@@ -50,6 +55,14 @@ class TuningConfig:
 
     def __post_init__(self) -> None:
         check(self.method in METHODS, f"--method must be {' or '.join(METHODS)}, got {self.method!r}")
+        check(
+            bool(self.ks) and all(1 <= k <= max(KS) for k in self.ks),
+            f"ks: each must lie between 1 and {max(KS)}, got {self.ks}",
+        )
+        check(
+            bool(self.weights) and all(0 <= weight < 1 for weight in self.weights),
+            f"weights: each must be at least 0 and below 1, got {self.weights}",
+        )
         check(self.sample is None or self.sample >= 1, f"sample must be at least 1, got {self.sample}")
         by_bleu = self.method == "bleu"
         refuse_idle(self.temperature is not None and not by_bleu, "--temperature is for --method bleu")

@@ -1,4 +1,4 @@
-"""Chooses an index by its measured effect on p_kNN in this store, and by its speed on this machine."""
+"""Chooses an index, or the probes of a clustered search, by the measured effect on p_kNN in this store and by speed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
+from knnmt.calibration.estimates import DEFAULT_K, Calibration, calibrate, estimate_settings
 from knnmt.calibration.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
-from knnmt.calibration.held_out import HeldOutQueries
+from knnmt.calibration.held_out import HeldOutQueries, forced_queries, sample
+from knnmt.compression.pca import KeyProjection
 from knnmt.config import check
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.overlap import overlap
 from knnmt.datastore.store import Datastore
-from knnmt.errors import MissingDependencyError, quoted
+from knnmt.engine.base import Engine, State
+from knnmt.errors import InputError, MissingDependencyError, quoted
 from knnmt.index.base import Found
+from knnmt.index.clusters import usual_settings
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
+from knnmt.index.on_device import DeviceIndex
 from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import MISSING, build_index, save_index
 
@@ -25,6 +32,7 @@ CANDIDATES = ("pq4", "rabitq")
 _DECIDING = BATCHES[1]
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # times the kind's own settings
+_PROBE_PARTS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the usual number of probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,49 @@ class Choice:
     reason: str
 
 
+def prepare(
+    store: Datastore,
+    engine: Engine[State],
+    target: Target | None = None,
+    kinds: Sequence[str] | None = None,
+    development: Sequence[SegmentPair] = (),
+    first_good: bool = False,
+    on_candidate: Callable[[Candidate], None] = lambda _: None,
+    bars: Bars = no_bars,
+) -> Choice:
+    """Estimate a store's settings and choose its index; both are saved with it.
+
+    The queries are the states of development pairs, if some are given, without those whose source the store holds.
+    Otherwise they are the store's own held-out entries. A reduced or pruned store keeps the settings of the store it
+    was made from. `bars` show the progress of searching, training, adding and measuring.
+    """
+    if not store.manifest.live_entries:
+        raise InputError(f"{store.path}: has no entries left to prepare a search of")
+    if development and not (development := overlap(store, development).new):
+        raise InputError(
+            f"{store.path}: the store holds the source of every development pair; give text that it does not hold"
+        )
+    entries = Entries(store)
+    projection = KeyProjection.of(store)
+    held_out = (
+        forced_queries(engine, entries, development, projection or (lambda states: states.float()))
+        if development
+        else sample(entries)
+    )
+    exact = ExactIndex(entries)
+    with bars("searching exactly", "queries") as progress:
+        true = held_out.search(exact, DEFAULT_K, progress)
+    calibration = Calibration.of(store.path)
+    if not store.manifest.transforms:
+        calibration = calibrate(held_out, true, engine)
+        if calibration is not None:
+            calibration.save(store.path)
+        estimate_settings(store, engine)
+    temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
+    chooser = Chooser(store, held_out, exact, true, temperature)
+    return chooser.choose(target or Target(), kinds, first_good, on_candidate, bars)
+
+
 class Chooser:
     """Builds candidates for a store, measures them, and saves the best beside it.
 
@@ -104,7 +155,7 @@ class Chooser:
         target: Target,
         kinds: Sequence[str] | None = None,
         first_good: bool = False,
-        hear: Callable[[Candidate], None] = lambda _: None,
+        on_candidate: Callable[[Candidate], None] = lambda _: None,
         bars: Bars = no_bars,
     ) -> Choice:
         """Measure exact search and the given kinds, and save the fastest that reaches the target.
@@ -112,14 +163,14 @@ class Chooser:
         kinds: by default those of `CANDIDATES` that help a store of this size; a single kind is taken even if it misses
             the target, at its most faithful settings
         first_good: stop at the first kind that reaches the target and is faster than exact search
-        hear: is called with each measured candidate
+        on_candidate: is called with each measured candidate
         bars: show the progress of training, adding and measuring
         """
         to_try = self._worth_trying(kinds)
         only = kinds[0] if kinds is not None and len(kinds) == 1 else None
         limit_bytes = memory_of_machine() // 2 if target.memory_bytes is None else target.memory_bytes
         exact = self._exact()
-        hear(exact)
+        on_candidate(exact)
         measured, notes = [exact], []
         best = exact
         missing: MissingDependencyError | None = None
@@ -129,7 +180,7 @@ class Chooser:
                 notes.append(f"{kind} would take {needed >> 20:,} MiB")
                 continue
             try:
-                tried = list(self._measure(kind, target, hear, bars))
+                tried = list(self._measure(kind, target, on_candidate, bars))
             except MissingDependencyError as error:
                 if only is not None:
                     raise
@@ -161,7 +212,9 @@ class Chooser:
         milliseconds = milliseconds_per_batch(self._exact_index, self._queries.queries, self._k)
         return Candidate(EXACT, SearchSettings(1, 0), Fidelity(1.0, 0.0), milliseconds, 0)
 
-    def _measure(self, kind: str, target: Target, hear: Callable[[Candidate], None], bars: Bars) -> Iterator[Candidate]:
+    def _measure(
+        self, kind: str, target: Target, on_candidate: Callable[[Candidate], None], bars: Bars
+    ) -> Iterator[Candidate]:
         """The index at its own settings and around them, from the cheapest on until one reaches the target."""
         with bars(f"training {kind}", "steps") as training, bars(f"adding to {kind}", "entries") as adding:
             index = FaissIndex.train_and_add(self._entries, KINDS[kind], progress=adding, training=training)
@@ -174,7 +227,7 @@ class Chooser:
             milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
             size = KINDS[kind].bytes_per_entry(self._entries.dim)
             candidate = Candidate(kind, settings, measured, milliseconds, size)
-            hear(candidate)
+            on_candidate(candidate)
             yield candidate
             if target.reached_by(measured):
                 return
@@ -210,6 +263,43 @@ def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | Non
     else:
         reason = f"the fastest that keeps {limits}; {speed}"
     return "; ".join([reason, *notes])
+
+
+def choose_probes(index: DeviceIndex, store: Datastore) -> None:
+    """Choose the probes of a clustered search before its use, with the target of `knnmt index` and the store's T."""
+    known = Calibration.of(store.path)
+    settle(index, index.entries, None if known is None else known.temperature)
+
+
+def settle(
+    index: DeviceIndex,
+    entries: Entries,
+    temperature: float | None = None,
+    target: Target | None = None,
+    sentences: int = 100,
+    parts: Sequence[float] = _PROBE_PARTS,
+) -> Fidelity | None:
+    """Give a clustered index the fewest probes that reach the target on the store's own held-out entries.
+
+    Returns their fidelity; None if no number reaches the target: then the index searches exactly from now on.
+    temperature: T of equation 2; if it is not known, the median distance of nearest neighbours
+    sentences: how many are held out
+    parts: of the usual number of probes, to be tried in this order
+    """
+    target = target or Target()
+    held_out = sample(entries, sentences)
+    true = held_out.search(index.exactly(), DEFAULT_K)
+    temperature = temperature or max(float(true[0][:, 0].median()), 1e-6)
+    usual = usual_settings(index.last - index.first)
+    for part in parts:
+        index.clusters.settings = usual.times(part)
+        found = held_out.search(index, DEFAULT_K)
+        measured = fidelity(held_out.queries, found, true, entries, temperature)
+        if target.reached_by(measured):
+            index.clusters.settled = True
+            return measured
+    index.give_clusters_up()
+    return None
 
 
 def memory_of_machine(limit: Path = _LIMIT) -> int:

@@ -106,7 +106,7 @@ def prepare_store(
 ) -> None:
     """Estimate settings, choose an index, and report both."""
     from knnmt.calibration.fidelity import BATCHES
-    from knnmt.calibration.index_preparation import prepare
+    from knnmt.calibration.index_choice import prepare
 
     pairs = []
     if development is not None:

@@ -246,7 +246,7 @@ def _usual_length(entries: Entries) -> float:
 class OpenStore:
     """A store ready to be searched with a model's decoder states. It shows one snapshot until `refresh`.
 
-    choose_probes: for clustered search on a GPU (`calibration.probes`); without it, every key is compared
+    choose_probes: for clustered search on a GPU (`calibration.index_choice`); without it, every key is compared
     chooser: chooses segments for a source
     snapshot: the present state. It is replaced as a whole, in one step: a thread that refreshes disturbs no other, and
         a batch keeps the snapshot that it began with.

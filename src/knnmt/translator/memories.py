@@ -350,7 +350,7 @@ class Memories:
             memory = self.open(datastore)
             settings = settings or RetrievalSettings()
             config = memory.resolve(settings)
-            if config.way is None and not memory.judged:
+            if config.scope is None and not memory.judged:
                 memory.judged = True
                 warn_if_slow(memory.opened)
             opened, alpha = memory.opened, config.gate

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from knnmt.calibration.probes import choose_probes
+from knnmt.calibration.index_choice import choose_probes
 from knnmt.datastore.store import Datastore
 from knnmt.distributed.shard_set import ShardSet
 from knnmt.distributed.sharded_store import ShardedStore

@@ -100,7 +100,7 @@ def load_translator(
     about = {
         "machine": machine(translator),
         "signature": translator.signature(),
-        "hint": retrieval.store.index.hint if retrieval is not None and retrieval.config.way is None else None,
+        "hint": retrieval.store.index.hint if retrieval is not None and retrieval.config.scope is None else None,
     }
     return translate, about
 

@@ -53,7 +53,7 @@ def tuned_settings(
     """
     few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
-    positions = search_text(engine, opened, few, max(KS), way=config).positions()
+    positions = search_text(engine, opened, few, max(KS), scope=config).positions()
     if fades:
         found = tune_positions(positions).fading
         best, loss = found.fading, found.fading_loss
@@ -69,11 +69,11 @@ def tuned_by_segment(
     """The same for search by segment: `count` segments; with `plain`, for SK-MT, which has its own number."""
     few = spread(pairs, TUNING_PAIRS)
     if plain:
-        positions = search_text(engine, opened, few, max(KS), way=SEGMENTS).positions()
+        positions = search_text(engine, opened, few, max(KS), scope=SEGMENTS).positions()
         loss, best = sk_mt_settings(positions)
         alone = positions.loss(None)
     else:
-        tuned = tune_positions(search_text(engine, opened, few, way=count).positions(), way=count)
+        tuned = tune_positions(search_text(engine, opened, few, scope=count).positions(), scope=count)
         best, loss, alone = tuned.fading.fading, tuned.fading.fading_loss, tuned.alone
     best = replace(best, forms=False)
     return {"settings": settings_of(best), "loss": loss, "alone": alone, "pairs": len(few)}

@@ -58,7 +58,7 @@ def test_lambda_falls_with_the_distance_of_the_nearest_and_settings_are_of_the_l
 
     opened = OpenStore(Datastore.build(tmp_path / "s", some_pairs(40), tiny), chooser=PlainBM25)
     assert isinstance(opened.snapshot.source_index, PlainBM25)
-    positions = search_text(tiny, opened, some_pairs(8, start=60), way=16).positions()
+    positions = search_text(tiny, opened, some_pairs(8, start=60), scope=16).positions()
     loss, config = sk_mt_settings(positions)
     assert config == RetrievalConfig(config.k, 0.99, config.temperature, segments=16)
     assert loss < positions.loss(None)
