@@ -58,6 +58,7 @@ from knnmt.protection.form import in_the_form_of
         ("zh", "WARNING", "警告", "警告"),
         # The final mark.
         ("en", "Gesperrt.", "Locked", "Locked."),
+        ("en", "Die Liste ::: !site", "The list :::", "The list :::"),
         ("en", "Telef.", "Phone", "Phone"),
         ("en", "Er ist gesperrt.", "It is locked", "It is locked."),
         ("en", "Er ist gesperrt", "It is locked.", "It is locked"),

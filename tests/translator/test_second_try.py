@@ -22,6 +22,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import ContentWarning, InPiecesWarning
 from knnmt.protection.layout import layout_of
 from knnmt.translator.assembly import Part, assemble
+from knnmt.translator.attempts import Attempts
 from knnmt.translator.explanation import explain
 from knnmt.translator.guarded import Guarded, found_in
 from knnmt.translator.guarded_search import GuardedSearch
@@ -133,6 +134,33 @@ def test_a_placeholder_of_an_unknown_kind_gets_a_second_try(guard: GuardedSearch
     assert (found.text, found.cautions) == (good, ())
     with pytest.warns(ContentWarning, match="lacks ~~ of the source"):
         assert translated(guard, engine, source, first, Script(engine, [first])).cautions
+
+
+@pytest.mark.parametrize(
+    ("source", "signs"),
+    [
+        ("~~name~~ wurde gelöscht.", {"~~": 2}),
+        ("Das folgende Beispiel zeigt das::", {"::": 1}),
+        ("Wählen Sie [[Datei]] für %s.", {"[[": 1, "]]": 1, "%s": 1}),
+        ("Drücken Sie [Eingabe].", {"[": 1, "]": 1}),
+        ("Die Datei wurde gelöscht: sie ist weg.", {}),
+    ],
+)
+def test_constrained_search_keeps_signs_of_unknown_placeholders(
+    engine: TransformerEngine, source: str, signs: dict[str, int]
+) -> None:
+    """And writes none of them anywhere else: `~~~name~~` has lost one."""
+    asked: list[Requirements] = []
+
+    def search(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
+        asked.extend(required or ())
+        return [[]]
+
+    assert [*Attempts(engine).constrained({0: job(engine, source)}, search)] == [(0, [])]
+    decode = engine.tokenizer.decode
+    assert {decode(each.sequences[0]): each.times for each in asked[0].required} == signs
+    tokens = {token for each in asked[0].required for sequence in each.sequences for token in sequence}
+    assert all(asked[0].only[token] for token in tokens if "~" in decode([token]) or "[" in decode([token]))
 
 
 class NoTable:

@@ -33,6 +33,7 @@ _SIGNS = frozenset("{}[]|\\^_<>@`")  # which no language needs in the place of a
 _KEPT_SIGNS = frozenset("{}[]|\\^<>@$=")
 _ROW_SIGNS = frozenset("{}[]|\\^<>@$=#~+*_:")  # of which translators keep several in a row; 2 had lost some
 _IN_A_ROW = re.compile("|".join(f"{re.escape(sign)}{{2,}}+" for sign in sorted(_ROW_SIGNS)))
+_TO_KEEP = re.compile(f"{_IN_A_ROW.pattern}|[{re.escape(''.join(sorted(_KEPT_SIGNS)))}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,11 @@ def lost_signs(source: str, target: str) -> list[str]:
     lost = [row for row in wanted - has if row[0] not in more]
     single = _KEPT_SIGNS.intersection(source).difference(*lost)
     return [*lost, *(sign for sign in sorted(single) if target.count(sign) < source.count(sign))]
+
+
+def signs_to_keep(text: str) -> list[tuple[int, int]]:
+    """The places of the signs that a translation of this text must have as often (`lost_signs`)."""
+    return [] if _ROW_SIGNS.isdisjoint(text) else [found.span() for found in _TO_KEEP.finditer(text)]
 
 
 def _tags(text: str) -> Counter[str]:

@@ -154,6 +154,8 @@ def with_final_mark(source: str, translation: str, language: str | None, syntax:
             else translation
         )
     # American English sets the full stop before a closing quotation mark.
+    if "::" in here.mark:  # a sign, as in reStructuredText
+        return translation
     if "" != there.kind == here.inner_kind or "" != here.kind == there.inner_kind or not here.text:
         return translation
     if there.kind == "":

@@ -14,6 +14,7 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirement, Requirements, Words
 from knnmt.engine.base import Engine
 from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary, token_sequences
+from knnmt.protection.content import signs_to_keep
 from knnmt.protection.placeholders import Found, Kind, joined_exact, writings
 from knnmt.translator.assembly import Part
 from knnmt.translator.code_placing import between
@@ -96,7 +97,7 @@ class Attempts:
     # Constraints -----------------------------------------------------------------------------------------------------
 
     def constrained(self, jobs: Mapping[int, Job], search: Search) -> Iterator[tuple[int, list[Part]]]:
-        """Search that must write placeholders, numbers and terms, and no special character that the source lacks."""
+        """Search that must write placeholders, numbers, signs and terms, and no special character the source lacks."""
         required = {number: each for number, job in jobs.items() if (each := self._requirements(job)) is not None}
         if required:
             found = search([jobs[number] for number in required], [*required.values()])
@@ -108,26 +109,38 @@ class Attempts:
         asked: Counter[tuple[str, ...]] = Counter()
         joined_before: set[tuple[str, ...]] = set()
         joined_after: set[tuple[str, ...]] = set()
-        for start, end, ways in _wanted(guarded.found):
+        signs = _signs_between(text, guarded.found)
+        for start, end, ways in [*_wanted(guarded.found), *((each.start, each.end, (each.text,)) for each in signs)]:
             asked[ways] += 1
             before = text[:start][-1:]
             if before.isalnum() or before in CLOSING:
                 joined_before.add(ways)
             if text[end : end + 1].isalnum():
                 joined_after.add(ways)
+        optional = {(each.text,) for each in signs}  # their kind is unknown, so the vocabulary may lack them
         forms = {} if job.glossary is None else {tuple(job.glossary.forms(use.term)): 1 for use in guarded.terms}
         required = []
         for ways, times in {**forms, **asked}.items():
             sequences = tuple(sequence for way in ways for sequence in token_sequences(self._engine.tokenizer, way))
             if sequences:
                 required.append(Requirement(sequences, times, ways in joined_before, ways in joined_after))
-            elif ways in asked:
+            elif ways in asked and ways not in optional:
                 return None
-        rest = "".join(text[start:end] for start, end in between(text, guarded.found))
+        required_parts = sorted([*guarded.found, *signs], key=lambda each: each.start)
+        rest = "".join(text[start:end] for start, end in between(text, required_parts))
         only = vocabulary.holding([letter for letter in _SPECIAL if letter not in rest])
         penalty = _PENALTY_WITH_TERMS if guarded.terms else 1.0
         words = Words(vocabulary.joins, vocabulary.spaced, vocabulary.closing, vocabulary.blank)
         return Requirements(required, only, words, self._engine.special_tokens.end, penalty)
+
+
+def _signs_between(text: str, found: Sequence[Found]) -> list[Found]:
+    """Signs of placeholders whose kinds are not known, such as those of `~~name~~`."""
+    return [
+        Found(first + start, first + end, text[first + start : first + end], Kind.EXACT)
+        for first, last in between(text, found)
+        for start, end in signs_to_keep(text[first:last])
+    ]
 
 
 def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:

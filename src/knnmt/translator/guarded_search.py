@@ -2,9 +2,9 @@
 
     1  free search
     2  free search for the text with stand-ins ({1}, {2}) for its placeholders, which then take their places
-    3  constrained search: it must write placeholders, numbers and terms, and no special character that the source
-       lacks; by the model alone if the memory brought something that the source lacks, because a search with such
-       neighbours, which must not write it, repeats what comes before it
+    3  constrained search: it must write placeholders, numbers, signs and terms, and no special character that the
+       source lacks; by the model alone if the memory brought something that the source lacks, because a search with
+       such neighbours, which must not write it, repeats what comes before it
     4  the pieces between placeholders, each by itself (InPiecesWarning); what even that does not keep stays in the
        source language (SourceKeptWarning)
 
