@@ -57,7 +57,7 @@ def calibration_error(said: np.ndarray, stays: np.ndarray) -> float:
 def measure(domain: str, place: Path, translator: Translator, pairs: int, lines: int) -> None:
     if not place.exists():
         adapt(spread(text(domain, "train", translator), pairs), place, model=translator)
-    known = Certainty.of_store(place)
+    known = Certainty.read(place)
     assert known is not None
     dev = text(domain, "dev", translator)[:lines]
     translations = list(translator.stream([pair.source for pair in dev], datastore=place))

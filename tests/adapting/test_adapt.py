@@ -125,7 +125,7 @@ def test_every_step_gives_what_it_gives_by_itself(
         "added",
         "adapted",
     ]
-    certainty = Certainty.of_store(made.store.path)
+    certainty = Certainty.read(made.store.path)
     assert certainty is not None
     assert (certainty.pairs, certainty.config) == (3, tuned.fading.fading)
     found = translator.translate("Satz 3", datastore=made.store.path)

@@ -79,9 +79,9 @@ def test_too_few_and_what_is_no_number_say_nothing() -> None:
 
 
 def test_it_is_of_the_settings_that_it_was_measured_with(tmp_path: Path) -> None:
-    assert Certainty.of_store(tmp_path) is None
+    assert Certainty.read(tmp_path) is None
     KNOWN.save(tmp_path)
-    kept = Certainty.of_store(tmp_path)
+    kept = Certainty.read(tmp_path)
     assert kept == KNOWN
     assert kept.holds_for(CONFIG)
     assert kept.holds_for(replace(CONFIG, cache=CacheConfig(4.0)))
@@ -96,6 +96,6 @@ def test_what_something_else_has_written_is_refused(tmp_path: Path, change: dict
     KNOWN.save(tmp_path)
     write_settings(tmp_path, **{SECTION: {**read_settings(tmp_path)[SECTION], **change}})
     with pytest.raises((DatastoreDamagedError, SettingError), match=r"certainty.*knnmt tune"):
-        Certainty.of_store(tmp_path)
+        Certainty.read(tmp_path)
     forget_certainty(tmp_path)
-    assert Certainty.of_store(tmp_path) is None
+    assert Certainty.read(tmp_path) is None

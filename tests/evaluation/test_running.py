@@ -175,7 +175,7 @@ def test_one_sees_the_translations_as_they_come(translator: Translator) -> None:
             seen.append((name, total, translation.source))
             yield translation
 
-    run_systems(translator, [System("base")], SOURCES[:3], SETTINGS, watch=watch)
+    run_systems(translator, [System("base")], SOURCES[:3], SETTINGS, on_translation=watch)
     assert seen == [("base", 3, source) for source in SOURCES[:3]]
 
 

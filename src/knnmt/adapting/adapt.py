@@ -345,7 +345,7 @@ class _Adapting:
             report.add(line)
         for line in gain.details:
             report.detail(line)
-        if (certainty := Certainty.of_store(self.place)) is not None:
+        if (certainty := Certainty.read(self.place)) is not None:
             report.detail(f"certainty  measured on {certainty.pairs:,} of these pairs: translations have a certainty")
         report.detail(f"           after {report.seconds:.0f} s")
         return gain

@@ -220,17 +220,17 @@ def divergence(base: Tensor, own: Mixture, other: Mixture) -> Tensor:
     tokens = torch.cat([own[0], other[0]], 1)
     same = (tokens[:, :, None] == tokens[:, None, :]).double()
     k = own[0].shape[1]
-    of_model = base.gather(1, tokens).double()
+    model = base.gather(1, tokens).double()
 
     def mixed(shares: Tensor, columns: slice, weight: Tensor) -> Tensor:
-        of_memory = torch.matmul(same[:, :, columns], shares.double()[..., None])[..., 0]
-        return weight[:, None].double() * of_memory + (1 - weight[:, None].double()) * of_model
+        memory = torch.matmul(same[:, :, columns], shares.double()[..., None])[..., 0]
+        return weight[:, None].double() * memory + (1 - weight[:, None].double()) * model
 
     p = mixed(own[1], slice(0, k), own[2])
     q = mixed(other[1], slice(k, None), other[2])
     times = same.sum(-1)  # how often each token is listed
     listed = (p * (p.clamp(min=1e-30) / q.clamp(min=1e-30)).log() / times).sum(1)
-    rest = (1 - (of_model / times).sum(1)).clamp(min=0)
+    rest = (1 - (model / times).sum(1)).clamp(min=0)
     keeps, other_keeps = 1 - own[2].double(), 1 - other[2].double()
     return listed + rest * keeps * (keeps / other_keeps).log()
 
@@ -252,9 +252,9 @@ def _so_far(decoded: DecodedStates, nearest_sq: Tensor) -> SentenceSoFar:
     """What decoding knows of a row's sentence, for the beams of a step together."""
     parts: list[SentenceSoFar] = []
     lengths = torch.bincount(decoded.sentences).tolist()
-    for steps, of_sentence in zip(torch.split(decoded.steps, lengths), torch.split(nearest_sq, lengths), strict=True):
+    for steps, distances_sq in zip(torch.split(decoded.steps, lengths), torch.split(nearest_sq, lengths), strict=True):
         distances = SentenceDistances(1, nearest_sq.device)
-        parts += [distances.add(step) for step in torch.split(of_sentence, torch.bincount(steps).tolist())]
+        parts += [distances.add(step) for step in torch.split(distances_sq, torch.bincount(steps).tolist())]
     return SentenceSoFar(torch.cat([each.distance for each in parts]), torch.cat([each.steps for each in parts]))
 
 

@@ -155,7 +155,7 @@ def searched(
     k: int = MAX_NEIGHBOURS,
     progress: Callable[[int], None] = lambda _rows: None,
 ) -> Development:
-    """The same text with the neighbours that another kind of search finds; the model does not run again.
+    """The text with the neighbours that another kind of search finds; the model does not run again.
 
     `progress` is called with the number of positions searched.
     """
@@ -166,8 +166,8 @@ def searched(
         searches = _in_fast_stores(engine, opened, passed, scope, k)
     else:
         searches = _in_segments(opened, passed, scope, k)
-    for found in searches:
-        parts.append(found)
+    for neighbours in searches:
+        parts.append(neighbours)
         progress(sum(map(len, parts)))
     ids = torch.cat([part.ids for part in parts])
     neighbours = Neighbours(
@@ -194,9 +194,9 @@ def _in_fast_stores(
     engine: Engine[State], opened: OpenStore, passed: Development, fast: FastConfig, k: int
 ) -> Iterator[Neighbours]:
     """The neighbours of the positions, some sentences at a time, each in the small store of its sentence."""
-    of_sentences = torch.split(passed.states, torch.bincount(passed.sentences).tolist())
+    states_each = torch.split(passed.states, torch.bincount(passed.sentences).tolist())
     for first in range(0, passed.pairs, _SENTENCES):
-        some, targets = passed.sources[first : first + _SENTENCES], of_sentences[first : first + _SENTENCES]
+        some, targets = passed.sources[first : first + _SENTENCES], states_each[first : first + _SENTENCES]
         encoded = engine.encode(some)
         states = [each[:length] for each, length in zip(encoded.states, encoded.lengths, strict=True)]
         stores = opened.sentence_stores(some, states, fast)

@@ -135,14 +135,14 @@ class Training:
         """The effect of each threshold. For a random choice, the expected loss is computed without sampling."""
         weights = self.predicted(text)
         known = self.losses(text)
-        found = []
+        effects = []
         for threshold in thresholds:
             searched = weights > threshold
             part = float(searched.double().mean())
             gate = text.loss(weights * searched)
             chance, chance_fading = (part * known[name] + (1 - part) * known["alone"] for name in ("gate", "fading"))
-            found.append(Threshold(threshold, part, gate, chance, chance_fading))
-        return found
+            effects.append(Threshold(threshold, part, gate, chance, chance_fading))
+        return effects
 
 
 def gate_text(
@@ -167,10 +167,10 @@ def gate_text(
     def look(states: Tensor, scores: Tensor) -> None:
         inputs.append(gate_inputs(features, states, scores).cpu())
 
-    found = search_text(engine, opened, pairs, config.k, progress, look=look)
-    positions = found.positions()
+    text = search_text(engine, opened, pairs, config.k, progress, look=look)
+    positions = text.positions()
     knn = positions.knn(config.temperature, config.use_counts)
-    return GateText(torch.cat(inputs), positions, knn, found.pairs, found.tokens)
+    return GateText(torch.cat(inputs), positions, knn, text.pairs, text.tokens)
 
 
 def train_gate(
@@ -191,8 +191,8 @@ def train_gate(
         network = GateNetwork(training.inputs.shape[1])
         network.normalise_by(training.inputs)
         epochs = _fit(network, training, validation, config, on_epoch)
-    of_weights = losses(training.knn, training.base, _WEIGHTS[:, None])
-    fixed_loss, fixed = float(of_weights.min()), float(_WEIGHTS[of_weights.argmin()])
+    losses_each = losses(training.knn, training.base, _WEIGHTS[:, None])
+    fixed_loss, fixed = float(losses_each.min()), float(_WEIGHTS[losses_each.argmin()])
     _, most, fading = FadingGrid(training.positions).cautious(training.knn, fixed_loss)
     faded = RetrievalConfig(retrieval.k, most, retrieval.temperature, fading, retrieval.use_counts)
     record = GateRecord.new(
@@ -204,9 +204,9 @@ def train_gate(
         pairs=training.pairs,
         epochs=min(epochs, key=lambda each: each.validation).number,
     )
-    found = Training(TrainedGate(network, record), fixed, faded, epochs)
-    found.gate.record = replace(record, losses=found.losses(validation))
-    return found
+    trained = Training(TrainedGate(network, record), fixed, faded, epochs)
+    trained.gate.record = replace(record, losses=trained.losses(validation))
+    return trained
 
 
 def _fit(

@@ -126,10 +126,10 @@ def _sentences(memory: ReadPairs, share: float) -> _Drawn:
     """Sentences by a hash, and what is nearly the same as one of them."""
     sources = dict.fromkeys(pair.source for pair in memory() if is_held_out(pair.source, share))
     tuning, _ = halves([SegmentPair(source, "", "") for source in sources])
-    of_tuning, near = {pair.source for pair in tuning}, NearDuplicates(list(sources))
+    tuning_sources, near = {pair.source for pair in tuning}, NearDuplicates(list(sources))
     for place, pair in enumerate(memory()):
         if pair.source in sources:
-            yield place, _TUNING if pair.source in of_tuning else _REPORTED, pair
+            yield place, _TUNING if pair.source in tuning_sources else _REPORTED, pair
         elif near.include(pair.source):
             yield place, _NEITHER, pair
 

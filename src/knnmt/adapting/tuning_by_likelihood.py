@@ -103,10 +103,10 @@ class Compared:
     @property
     def in_words(self) -> str:
         """Both losses on each text."""
-        of_reported = ""
+        on_reported = ""
         if self.reported is not None:
-            of_reported = f"; on the reported pairs {self.reported[0]:.4f} and {self.reported[1]:.4f}"
-        return f"loss {self.tuning[0]:.4f} before, {self.tuning[1]:.4f} tuned, on the tuning pairs{of_reported}"
+            on_reported = f"; on the reported pairs {self.reported[0]:.4f} and {self.reported[1]:.4f}"
+        return f"loss {self.tuning[0]:.4f} before, {self.tuning[1]:.4f} tuned, on the tuning pairs{on_reported}"
 
 
 def tune_positions(
@@ -133,9 +133,9 @@ def tune_positions(
     tried = []
     for k in [k for k in sorted(ks) if k <= width] or [width]:
         near = positions.first(k)
-        of_temperatures = near.best_fixed(temperatures, weights)
-        fixed_loss, temperature, weight = min(of_temperatures)
-        faded = min(sorted(of_temperatures)[:_FADED], key=lambda each: grid.best_loss(near.knn(each[1])))
+        best_each = near.best_fixed(temperatures, weights)
+        fixed_loss, temperature, weight = min(best_each)
+        faded = min(sorted(best_each)[:_FADED], key=lambda each: grid.best_loss(near.knn(each[1])))
         loss, most, fading = grid.cautious(near.knn(faded[1]), fixed_loss, before_loss)
         fixed = replace(usual, k=k, interpolation_weight=weight, temperature=temperature / unit)
         faded_most = replace(fixed, interpolation_weight=most, temperature=faded[1] / unit, fading=fading)

@@ -37,7 +37,7 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
     ]
     if _whole_settings(store):
         checks += [partial(Calibration.of, store.path, by_segment) for by_segment in (False, True)]
-        checks += [partial(Certainty.of_store, store.path), *_checks_of_profiles(store)]
+        checks += [partial(Certainty.read, store.path), *_checks_of_profiles(store)]
     for check in checks:
         try:
             check()

@@ -63,7 +63,7 @@ class Certainty:
         return {SECTION: asdict(self)}
 
     @classmethod
-    def of_store(cls, path: Path) -> Certainty | None:
+    def read(cls, path: Path) -> Certainty | None:
         """The certainty saved with a store; None if there is none."""
         section = read_settings(path).get(SECTION)
         if section is None:

@@ -125,14 +125,14 @@ def calibrate(
     fixed_loss, temperature, weight = min(positions.best_fixed(temperatures, _FIXED_WEIGHTS))
     _, most, fading = FadingGrid(positions).cautious(positions.knn(temperature), fixed_loss)
     quantiles = torch.quantile(positions.nearest, torch.linspace(0, 1, _QUANTILES + 1))
-    of_distances = tuple(quantiles.tolist())
-    return Calibration(found[1].shape[1], temperature, weight, most, fading, of_distances, len(tokens), segments)
+    nearest = tuple(quantiles.tolist())
+    return Calibration(found[1].shape[1], temperature, weight, most, fading, nearest, len(tokens), segments)
 
 
 def calibrate_by_segment(
     store: Snapshot, engine: Engine[State], segments: int, sentences: int = SENTENCES
 ) -> Calibration | None:
-    """The same for search by segment: the cost of a sentence does not grow with the store, which needs no index."""
+    """Estimate the settings for search by segment. The cost of a sentence does not grow with the store."""
     held_out = sample(store.index.entries, sentences)
     return calibrate(held_out, held_out.search_by_segment(store, segments, DEFAULT_K), engine, segments)
 

@@ -61,7 +61,7 @@ def total_variation(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) ->
 
 def milliseconds_per_batch(index: Index, queries: Tensor, k: int) -> dict[int, float]:
     """The median time of a search for 5, 40 and 80 queries at once."""
-    taken = {}
+    medians = {}
     for size in BATCHES:
         times = []
         for number in range(_ROUNDS):
@@ -72,5 +72,5 @@ def milliseconds_per_batch(index: Index, queries: Tensor, k: int) -> dict[int, f
             times.append(1000 * (time.perf_counter() - started))
             if len(times) >= _FEWER_ROUNDS and sum(times) > _LONG_MS:
                 break
-        taken[size] = statistics.median(times)
-    return taken
+        medians[size] = statistics.median(times)
+    return medians

@@ -96,8 +96,8 @@ class HeldOutQueries:
 
     def _own(self, ids: Array, texts: Array) -> Array:
         numbers, sentences = self.entries.sentence_of(ids.clip(min=0).ravel())
-        found = self._text_of_sentence
-        own = [found.get(place, -1) for place in zip(numbers.tolist(), sentences.tolist(), strict=True)]
+        texts_of = self._text_of_sentence
+        own = [texts_of.get(place, -1) for place in zip(numbers.tolist(), sentences.tolist(), strict=True)]
         same: Array = np.array(own, np.int64).reshape(ids.shape) == texts[:, None]
         return same
 
@@ -124,7 +124,7 @@ def sample(
     """
     rng = np.random.default_rng(seed)
     live = [segment.live_sentences() for segment in entries.segments]
-    ends = np.cumsum([len(mine) for mine in live])
+    ends = np.cumsum([len(each) for each in live])
     drawn = rng.permutation(int(ends[-1]) if len(ends) else 0)[:sentences]
 
     def place(number: int) -> tuple[int, int]:
@@ -159,9 +159,9 @@ def sample(
 def _with_sources(entries: Entries, live: Sequence[Array], sources: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     """The live sentences, as segment and number, whose units have one of these sources, and perhaps some others."""
     hashes = possible_hashes(source.decode("utf-8", "replace") for source in sources)
-    for number, (segment, mine) in enumerate(zip(entries.segments, live, strict=True)):
-        of_units = segment.arrays["source_hashes"][segment.units_of(mine)]  # also of lines
-        for sentence in mine[np.isin(of_units, hashes)].tolist():
+    for number, (segment, sentences) in enumerate(zip(entries.segments, live, strict=True)):
+        unit_hashes = segment.arrays["source_hashes"][segment.units_of(sentences)]  # also of lines
+        for sentence in sentences[np.isin(unit_hashes, hashes)].tolist():
             yield number, sentence
 
 

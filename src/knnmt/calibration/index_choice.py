@@ -236,8 +236,8 @@ class Chooser:
         known = {**asdict(chosen.fidelity), "k": self._k}
         if chosen.kind == EXACT:
             # If a package is missing, exact search was nobody's choice. A user who installs the package can be told.
-            said = {} if missing is None else {**known, MISSING: missing.package}
-            build_index(self._store, EXACT, chosen.settings, fidelity=said)
+            fidelity_known = {} if missing is None else {**known, MISSING: missing.package}
+            build_index(self._store, EXACT, chosen.settings, fidelity=fidelity_known)
         else:
             index = self._built[chosen.kind]
             index.settings = chosen.settings

@@ -52,7 +52,7 @@ class Positions:
         return len(self.base)
 
     def first(self, k: int) -> Positions:
-        """The same with the k nearest neighbours only."""
+        """These positions with the k nearest neighbours only."""
         counts, repeats = (None if each is None else each[:, :k] for each in self.log_counts)
         near, matches = self.distances_sq[:, :k], self.matches[:, :k]
         return replace(self, distances_sq=near, matches=matches, log_counts=(counts, repeats))
@@ -90,12 +90,12 @@ class Positions:
     def best_fixed(self, temperatures: Sequence[float], weights: Sequence[float]) -> list[tuple[float, float, float]]:
         """(loss, T, λ) of the best of these λ for each temperature, in their order."""
         column = torch.tensor(weights)[:, None]
-        found = []
+        best = []
         for temperature in temperatures:
-            of_weights = losses(self.knn(temperature), self.base, column)
-            place = int(of_weights.argmin())
-            found.append((float(of_weights[place]), temperature, weights[place]))
-        return found
+            losses_each = losses(self.knn(temperature), self.base, column)
+            place = int(losses_each.argmin())
+            best.append((float(losses_each[place]), temperature, weights[place]))
+        return best
 
 
 def losses(knn: Tensor, base: Tensor, weights: Tensor) -> Tensor:
@@ -142,9 +142,9 @@ class FadingGrid:
         """(loss, trust far away, weight, fading) of the whole grid."""
         tried = []
         for most in _MOST_WEIGHTS:
-            of_fadings = losses(knn, self._base, most * self._factors).tolist()
+            losses_each = losses(knn, self._base, most * self._factors).tolist()
             trusts = [most * trust for trust in self._trusts]
-            tried += [(*each, most, fading) for *each, fading in zip(of_fadings, trusts, self._fadings, strict=True)]
+            tried += [(*each, most, fading) for *each, fading in zip(losses_each, trusts, self._fadings, strict=True)]
         return tried
 
 
@@ -156,14 +156,14 @@ def so_far(nearest: Tensor, sentences: Tensor) -> SentenceSoFar:
     first = torch.ones_like(sentences, dtype=torch.bool)
     first[1:] = sentences[1:] != sentences[:-1]
     begin = first.nonzero()[:, 0][first.cumsum(0) - 1]
-    found = ~nearest.isinf()
-    distances = nearest.double().masked_fill(~found, 0)
+    present = ~nearest.isinf()
+    distances = nearest.double().masked_fill(~present, 0)
 
     def within(values: Tensor) -> Tensor:
         sums = values.cumsum(0)
         return sums - (sums - values)[begin]
 
-    steps = within(found.double()).clamp(min=1)
+    steps = within(present.double()).clamp(min=1)
     return SentenceSoFar((within(distances) / steps).float(), steps.float())
 
 
@@ -180,9 +180,9 @@ def spread(distances_sq: Tensor) -> float:
 
 def model_probabilities(engine: Engine[State], states: Tensor, tokens: Tensor) -> Tensor:
     """The model's own probability of a token after each decoder state, (rows,) float64."""
-    found = []
+    parts = []
     with torch.no_grad():
         for some, wanted in zip(torch.split(states, 512), torch.split(tokens, 512), strict=True):
             scores = engine.log_probabilities(some.to(engine.device, engine.dtype))
-            found.append(scores.cpu().gather(1, wanted[:, None])[:, 0])
-    return torch.cat(found).double().exp()
+            parts.append(scores.cpu().gather(1, wanted[:, None])[:, 0])
+    return torch.cat(parts).double().exp()

@@ -160,7 +160,7 @@ def evaluate(
             skip_known=skip_known,
             output=output,
             comet=comet,
-            watch=_bar,
+            on_translation=_bar,
         )
     typer.echo(report.as_text(), nl=False)
     if json_file is not None:

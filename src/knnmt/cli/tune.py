@@ -141,7 +141,7 @@ def tune(
     from knnmt.datastore.store import Datastore
 
     refuse_idle(fast_candidates is not None and not fast, "--fast-candidates needs --fast")
-    of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
+    fast_config = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
     config = TuningConfig(
         method=method,
         profile=profile,
@@ -150,7 +150,7 @@ def tune(
         sample=sample,
         cache_loss=cache_loss,
         bleu_loss=bleu_loss,
-        fast=of_fast,
+        fast=fast_config,
         segments=segments,
         whole=whole,
         combiner=combiner,

@@ -16,7 +16,7 @@ from knnmt.documents.memory_reading import MemoriesOrPairs
 from knnmt.errors import CometError
 from knnmt.evaluation.loading import Model, model_of_evaluation, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
-from knnmt.evaluation.running import Run, Watch, machine, run_systems
+from knnmt.evaluation.running import OnTranslation, Run, machine, run_systems
 from knnmt.evaluation.scoring import Metric, Score, compare, require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, read_pairs, read_text
 from knnmt.evaluation.systems import System, gather_systems, run_settings
@@ -46,7 +46,7 @@ def evaluate(
     threads: int | None = None,
     output: str | Path | None = None,
     comet: Metric | None = None,
-    watch: Watch = lambda translations, _name, _total: translations,
+    on_translation: OnTranslation = lambda translations, _name, _total: translations,
 ) -> Report:
     """Translate a text with every system and compare each with the first, as `knnmt evaluate` does.
 
@@ -61,7 +61,7 @@ def evaluate(
         of the first store, or without a store the shipped model for the languages of the text
     output: a directory for hypotheses, segments (segments.tsv) and the report; the same call resumes after the finished
         systems
-    watch: is called with a system's translations, its name and their number
+    on_translation: is called with a system's translations, its name and their number
     """
     paths = [datastores] if isinstance(datastores, str | Path) else datastores
     systems = gather_systems(list(map(Path, paths)), systems, base)
@@ -80,7 +80,7 @@ def evaluate(
         with storage_errors(output):  # before hours of translating, not after
             output.mkdir(parents=True, exist_ok=True)
         write_tsv(output / "segments.tsv", text.segments)
-    runs = run_systems(translator, systems, text.sources, shared, output, watch, languages)
+    runs = run_systems(translator, systems, text.sources, shared, output, on_translation, languages)
     scores = compare([run.hypotheses for run in runs], text.references, languages[1])
     comet_scores, no_comet = _comet_scores(comet, runs, text)
     report = Report(

@@ -68,7 +68,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def as_markdown(self) -> str:
-        """The same as Markdown."""
+        """The report as Markdown."""
         lines = ["# Evaluation", "", *(f"- {name}: {fact}" for name, fact in self._facts()), ""]
         for number, row in enumerate([_HEADER, *self._rows()]):
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
@@ -79,7 +79,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs, with all digits."""
+        """The report for programs, with all digits."""
         return {
             "knnmt": __version__,
             "machine": self.machine,

@@ -30,7 +30,7 @@ from knnmt.translator.settings import Preset, TranslationSettings, translation_s
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import CallKeywords, Translator
 
-Watch = Callable[[Iterator[Translation], str, int], Iterable[Translation]]
+OnTranslation = Callable[[Iterator[Translation], str, int], Iterable[Translation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ def run_systems(
     sources: Sequence[str],
     settings: RetrievalSettings | Preset | None = None,
     directory: Path | None = None,
-    watch: Watch = lambda translations, _name, _total: translations,
+    on_translation: OnTranslation = lambda translations, _name, _total: translations,
     languages: tuple[str, str] = ("de", "en"),
 ) -> list[Run]:
-    """Translate the sources with every system. `watch` gets the translations of a system one by one.
+    """Translate the sources with every system. `on_translation` gets the translations of a system one by one.
 
     settings: of all systems, before "raw" and batches of 32
     languages: of the text, for other systems
@@ -95,7 +95,7 @@ def run_systems(
         check_names(systems)
         with storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
-    return [_run(translator, system, sources, shared, directory, watch, languages) for system in systems]
+    return [_run(translator, system, sources, shared, directory, on_translation, languages) for system in systems]
 
 
 def _run(
@@ -104,35 +104,35 @@ def _run(
     sources: Sequence[str],
     settings: TranslationSettings,
     directory: Path | None,
-    watch: Watch,
+    on_translation: OnTranslation,
     languages: tuple[str, str],
 ) -> Run:
     if system.other is not None:
         return _run_other(translator, system, system.other, sources, directory, languages)
     memory: Retrieval | None = None
-    asked = translation_settings(system.settings).over(settings)
-    call: CallKeywords = {"settings": asked.without_retrieval, "datastore": None}
+    settings_all = translation_settings(system.settings).over(settings)
+    call: CallKeywords = {"settings": settings_all.without_retrieval, "datastore": None}
     if system.datastore is not None:  # opened for this system alone, and closed with it
         memories = Memories(translator.engine, system.exact)
-        memory = memories.retrieval(system.datastore, asked.over(translator.settings).retrieval)
-        call = {"settings": asked.without_retrieval, "retrieval": memory}
+        memory = memories.retrieval(system.datastore, settings_all.over(translator.settings).retrieval)
+        call = {"settings": settings_all.without_retrieval, "retrieval": memory}
     signature = translator.signature(**call)
     if memory and memory.config.cache and memory.config.cache.scope == "batch":
-        signature += f"|batch:{asked.batch_size}"  # sentences share results, so the batch size matters
+        signature += f"|batch:{settings_all.batch_size}"  # sentences share results, so the batch size matters
     made_from: dict[str, object] = {
         "signature": signature,
-        "batch_size": asked.batch_size,
+        "batch_size": settings_all.batch_size,
         "machine": machine(translator),
         "torch": torch.__version__,
         "model": asdict(translator.engine.fingerprint),
-        "decoding": _digest(repr((translator.decoding(**asked.decoding), asked.without_retrieval))),
+        "decoding": _digest(repr((translator.decoding(**settings_all.decoding), settings_all.without_retrieval))),
         "memory": memory and _content(memory),
         "sources": _digest(json.dumps(list(sources))),
     }
     reusable = memory is None or memory.signed
     if directory is not None and reusable and (done := _earlier(directory, system.name, made_from)):
         return Run(system.name, signature, *done, reused=True)
-    found, figures = _translate(translator, system.name, sources, call, watch)
+    found, figures = _translate(translator, system.name, sources, call, on_translation)
     hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in found]
     if directory is not None:
         reusable = reusable and all(each.error is None for each in found)
@@ -170,14 +170,14 @@ def _translate(
     name: str,
     sources: Sequence[str],
     call: CallKeywords,
-    watch: Watch,
+    on_translation: OnTranslation,
 ) -> tuple[list[Translation], Figures]:
     statistics = Statistics()
     warming: CallKeywords = {**call, "statistics": Statistics()}
     measured: CallKeywords = {**call, "statistics": statistics}
     translator.translate(sources[:1], **warming)  # the first search and the first products are slower
     started = time.perf_counter()
-    found = list(watch(translator.stream(sources, **measured), name, len(sources)))
+    found = list(on_translation(translator.stream(sources, **measured), name, len(sources)))
     seconds = time.perf_counter() - started
     figures = Figures(
         seconds=seconds,

@@ -94,8 +94,8 @@ def _p_values(metric: Any, systems: Sequence[Sequence[str]], resamples: int) -> 
 
     They are not sacrebleu's, which drops the sign of the resampled differences and calls two equal systems different.
     """
-    of_systems = [_resampled(metric, hypotheses, resamples) for hypotheses in systems]
-    return [None, *(Difference.of(scores - of_systems[0]).p_value for scores in of_systems[1:])]
+    scores_each = [_resampled(metric, hypotheses, resamples) for hypotheses in systems]
+    return [None, *(Difference.of(scores - scores_each[0]).p_value for scores in scores_each[1:])]
 
 
 def _resampled(metric: Any, hypotheses: Sequence[str], resamples: int) -> Any:

@@ -415,7 +415,7 @@ def warn_if_slow(opened: OpenStore) -> None:
 def _certainty_of(path: Path) -> Certainty | DatastoreDamagedError | None:
     """The certainty of a store. If it is damaged, the error is raised when it is used: tuning makes it again."""
     try:
-        return Certainty.of_store(path)
+        return Certainty.read(path)
     except DatastoreDamagedError as error:
         return error
 
