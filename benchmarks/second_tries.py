@@ -24,7 +24,7 @@ from knnmt.errors import InPiecesWarning, SourceKeptWarning
 from knnmt.translator.assembly import Part
 from knnmt.translator.attempts import Search
 from knnmt.translator.guarded_search import GuardedSearch
-from knnmt.translator.job import Job
+from knnmt.translator.segments import Job
 from knnmt_lab.scripts import argument_parser, print_header, print_row
 from packages import PACKAGES, document_of, memory_of
 

@@ -15,13 +15,13 @@ import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
-from knnmt.service import giving_way
+from knnmt.service import waiting_pieces
 from knnmt.service.batching import Batcher
 from knnmt.service.problems import Problem
 from knnmt.translator import guarded_search
 from knnmt.translator.assembly import Part
-from knnmt.translator.job import Job
 from knnmt.translator.memories import Request
+from knnmt.translator.segments import Job
 from knnmt.translator.session import Lane, PreparedText, Session
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.stages import OnPartialTexts, OnSegment
@@ -343,9 +343,9 @@ def test_a_costly_batch_pauses_for_its_step_times_the_number_of_others(
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(giving_way, "time", SimpleNamespace(perf_counter=lambda: now, sleep=sleep))
+    monkeypatch.setattr(waiting_pieces, "time", SimpleNamespace(perf_counter=lambda: now, sleep=sleep))
     piece: Any = SimpleNamespace(text=SimpleNamespace(abandoned=False))
-    grow = giving_way.giving_way([piece], lambda: next(looks), None)
+    grow = waiting_pieces.giving_way([piece], lambda: next(looks), None)
     now += 0.1
     grow(dict)
     assert now - 0.1 == pytest.approx(expected)

@@ -25,7 +25,7 @@ from knnmt.service.app import make_app
 from knnmt.service.client import Client
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.service import Service
-from knnmt.service.watching import growing
+from knnmt.service.waiting_texts import growing
 from knnmt.translator import guarded_search
 from knnmt.translator.translator import Translator
 from support import ROOT, warm

@@ -16,7 +16,7 @@ from knnmt.service.access import new_key
 from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.config import Limits
 from knnmt.translator.assembly import Part
-from knnmt.translator.job import Job
+from knnmt.translator.segments import Job
 from knnmt.translator.session import Lane
 from knnmt.translator.stages import OnPartialTexts, OnSegment
 from support.services import StartService

@@ -126,7 +126,7 @@ def test_only_short_texts_are_worked_on_by_the_event_loop(threads: FairThreads) 
 @pytest.mark.parametrize(
     ("slow", "path", "body"),
     [
-        ("knnmt.service.routes.sentences.split_sentences", "/v1/sentences", {"text": LONG}),
+        ("knnmt.service.routes.translate.split_sentences", "/v1/sentences", {"text": LONG}),
         ("knnmt.service.routes.translate._shown", "/v1/translate", {"texts": [LONG], "beam": 1}),
         (
             "knnmt.service.dialects.libretranslate._detected",
@@ -238,7 +238,7 @@ def test_of_texts_that_cannot_be_translated_the_first_error_is_known_at_once(cou
 @pytest.mark.parametrize(
     ("slow", "method", "path", "body"),
     [
-        ("sentences.split_sentences", "POST", "/v1/sentences", {"text": LONG}),
+        ("translate.split_sentences", "POST", "/v1/sentences", {"text": LONG}),
         ("Service.describe", "GET", "/v1/domains", None),  # by a thread that Python itself would wait for
     ],
 )
@@ -249,7 +249,7 @@ def test_work_that_does_not_end_does_not_keep_the_service(
     lines = [
         "import sys",
         "from knnmt.cli import main",
-        "from knnmt.service.routes import sentences",
+        "from knnmt.service.routes import translate",
         "from knnmt.service.service import Service",
         "def for_ever(*_):",
         "    print('begun', file=sys.stderr, flush=True)",

@@ -19,7 +19,7 @@ from knnmt.service.asking import while_connected
 from knnmt.service.problems import Problem
 from knnmt.service.request_shapes import RetrievalBody
 from knnmt.service.setting_shapes import given_settings
-from knnmt.service.watching import growing
+from knnmt.service.waiting_texts import growing
 from knnmt.settings import described
 from knnmt.translator.translator import Translator
 

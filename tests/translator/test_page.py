@@ -14,8 +14,7 @@ from lxml import html
 from knnmt import Evidence, Match, SegmentPair, Token, explanation_page
 from knnmt.corpus.visible import visible
 from knnmt.translator.evidence import percent
-from knnmt.translator.explanation import Word
-from knnmt.translator.wording import token_name
+from knnmt.translator.explanation import Word, token_name
 from support.made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
 ANY_TEXT = st.text(min_size=1, max_size=30)

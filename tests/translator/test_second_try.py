@@ -26,8 +26,7 @@ from knnmt.translator.attempts import Attempts
 from knnmt.translator.explanation import explain
 from knnmt.translator.guarded import Guarded, found_in
 from knnmt.translator.guarded_search import GuardedSearch
-from knnmt.translator.job import Job
-from knnmt.translator.segments import TextSegment
+from knnmt.translator.segments import Job, TextSegment
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 INVENTED = {  # source, the target of a near source in the memory, what is invented

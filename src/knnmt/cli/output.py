@@ -119,7 +119,7 @@ def write_all(
 
 def _as_lines(translation: Translation, number: int, columns: Columns, jsonl: bool) -> str:
     if jsonl:
-        from knnmt.translator.as_json import as_json
+        from knnmt.translator.translation import as_json
 
         return json.dumps(as_json(translation), ensure_ascii=False) + "\n"
     lines = []

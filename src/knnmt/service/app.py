@@ -37,7 +37,6 @@ from knnmt.service.routes import (
     health,
     memories,
     page,
-    sentences,
     translate,
 )
 from knnmt.service.service import Service
@@ -99,7 +98,7 @@ def _routes() -> list[BaseRoute]:
     They find their service by the request.
     """
     made = FastAPI(openapi_url=None, responses=_PROBLEMS)
-    for routes in (translate, sentences, explain, domains, corrections, memories, documents, glossaries, health, page):
+    for routes in (translate, explain, domains, corrections, memories, documents, glossaries, health, page):
         made.include_router(routes.router)
     for dialect in _DIALECTS:
         made.include_router(dialect.router, dependencies=[Depends(address_is_known)])

@@ -28,12 +28,10 @@ from threading import Condition, Thread
 
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.fair_queue import FairQueue
-from knnmt.service.giving_way import UnwantedError, giving_way
 from knnmt.service.problems import ending
 from knnmt.service.result_cache import ResultCache
-from knnmt.service.waiting_pieces import Piece, WaitingPieces
-from knnmt.service.waiting_texts import LONG, Arrival, Owner, WaitingText, hand_over, refuse
-from knnmt.service.watching import Watch, growing
+from knnmt.service.waiting_pieces import Piece, UnwantedError, WaitingPieces, giving_way
+from knnmt.service.waiting_texts import LONG, Arrival, Owner, WaitingText, Watch, growing, hand_over, refuse
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
 from knnmt.translator.session import PreparedText, Session

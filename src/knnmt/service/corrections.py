@@ -16,7 +16,7 @@ from threading import Lock
 from knnmt.config import check
 from knnmt.datastore.correcting import Replacement
 from knnmt.datastore.publication import storage_errors
-from knnmt.service.kept_records import read_kept, write_kept
+from knnmt.service.data_directory import read_kept, write_kept
 from knnmt.service.problems import Problem
 
 _CORRECTIONS = "corrections"

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
-from knnmt.service.kept_records import read_kept, write_kept
+from knnmt.service.data_directory import read_kept, write_kept
 from knnmt.service.problems import Problem
 
 _FILE = "exchanges.json"

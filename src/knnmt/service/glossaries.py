@@ -20,7 +20,7 @@ from knnmt.datastore.publication import storage_errors
 from knnmt.engine.language_codes import same_language
 from knnmt.errors import KnnmtError
 from knnmt.service.access import Caller
-from knnmt.service.kept_records import read_kept, write_kept
+from knnmt.service.data_directory import read_kept, write_kept
 from knnmt.service.problems import Problem, problem_of
 
 _GLOSSARIES = "glossaries"

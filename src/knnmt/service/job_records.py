@@ -20,7 +20,7 @@ from knnmt.config import check
 from knnmt.datastore.publication import storage_errors
 from knnmt.service.background import WorkRecord
 from knnmt.service.config import require_name
-from knnmt.service.kept_records import read_kept, write_kept
+from knnmt.service.data_directory import read_kept, write_kept
 
 _RECORD = "job.json"
 _ID = re.compile(r"[0-9a-f]{16}")

@@ -27,13 +27,13 @@ from knnmt.service.data_directory import prepare_data_directory
 from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.exchanges import Exchanges
+from knnmt.service.fair_queue import Shares
 from knnmt.service.fair_threads import FairThreads
 from knnmt.service.glossaries import Glossaries
 from knnmt.service.jobs import Jobs
 from knnmt.service.metrics import Metrics
 from knnmt.service.problems import Problem
 from knnmt.service.scratch import Scratch
-from knnmt.service.shares import Shares
 from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers, Written
 from knnmt.translator.memories import Request

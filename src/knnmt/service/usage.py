@@ -15,7 +15,7 @@ from threading import Lock, Thread
 
 from knnmt.config import check
 from knnmt.errors import KnnmtError
-from knnmt.service.kept_records import read_kept, write_kept
+from knnmt.service.data_directory import read_kept, write_kept
 
 _log = logging.getLogger("knnmt.service")
 _FILE = "usage.json"

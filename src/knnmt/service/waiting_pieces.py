@@ -1,15 +1,22 @@
-"""`WaitingPieces`: the segments that wait until they are decoded, and which of them make the next batch."""
+"""The segments that wait until they are decoded, which of them make the next batch, and how costly ones give way.
+
+A costly batch pauses after every step for as long as the step took, times the number of others: usual batches that are
+being decoded, and clients that wait. Beside ten others, it decodes for an eleventh of the time. It ends if nobody wants
+it any more.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from knnmt.service.fair_queue import FairQueue
 from knnmt.service.waiting_texts import WaitingText
-from knnmt.translator.job import Job
+from knnmt.translator.segments import Job
 from knnmt.translator.session import Lane
+from knnmt.translator.stages import OnPartialTexts
 
 _CONSIDERED = 4  # a batch is chosen from the first 4 times its size of waiting segments
 _AHEAD = 4  # a client has enough waiting segments if they make 4 batches
@@ -128,3 +135,35 @@ class WaitingPieces:
         for piece in pieces:
             self._counts[piece.text.owner[0]] -= 1
         self._counts = +self._counts  # without clients that have none
+
+
+_MAX_PAUSE_SECONDS = 1.0
+_LOOK_SECONDS = 0.05  # into the pause: whether there are still so many others
+
+
+class UnwantedError(Exception):
+    """Nobody wants the texts of a batch any more."""
+
+
+def giving_way(pieces: Sequence[Piece], others: Callable[[], int], watched: OnPartialTexts | None) -> OnPartialTexts:
+    """A function that is called after every step of a batch, and gives way.
+
+    pieces: of the batch
+    others: the number of others now
+    watched: is told the progress
+    """
+    since = time.perf_counter()
+
+    def grow(texts: Callable[[], dict[int, str]]) -> None:
+        nonlocal since
+        if all(piece.text.abandoned for piece in pieces):
+            raise UnwantedError
+        if watched is not None:
+            watched(texts)
+        step, paused = time.perf_counter() - since, 0.0
+        while (left := min(_MAX_PAUSE_SECONDS, step * others()) - paused) > 0:
+            time.sleep(min(_LOOK_SECONDS, left))
+            paused += min(_LOOK_SECONDS, left)
+        since = time.perf_counter()
+
+    return grow

@@ -20,7 +20,7 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.code_placing import between
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.guarding import braced_stand_ins
-from knnmt.translator.job import Job
+from knnmt.translator.segments import Job
 from knnmt.translator.spans import changes_between
 
 _PENALTY_WITH_TERMS = 0.5  # terms are not what the model would choose; placeholders, which are in its source, are

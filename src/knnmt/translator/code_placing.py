@@ -16,7 +16,7 @@ from knnmt.protection.placeholders import Found, Kind, find, joined_exact
 from knnmt.protection.placing import Alignment, Placed, arrange
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded import Coded, with_shown_codes
-from knnmt.translator.job import Job
+from knnmt.translator.segments import Job
 from knnmt.translator.spans import moved_spans, spans_of
 
 _LITTLE = 1e-6  # in place of no attention

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from knnmt.corpus.match_tokens import UNPARTED
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.visible import visible
 from knnmt.errors import SettingError
 from knnmt.translator.spans import Span, changes_between
 from knnmt.translator.translation import Token, Translation
@@ -241,3 +242,13 @@ def _without_edges(group: list[Token], text: str) -> Iterator[Word]:
         if part:
             span = _span(part[0])[0], _span(part[-1])[1]
             yield Word(text[slice(*span)], span, tuple(part))
+
+
+def piece_name(piece: str) -> str:
+    """A readable name of a token of the vocabulary."""
+    return "end" if piece == END else visible(piece.strip("▁Ġ") or "space")
+
+
+def token_name(word: Word, token: Token) -> str:
+    """A readable name of a token of a word: vocabularies have their own spellings, such as Ġ and bytes."""
+    return visible(word.part(token)) or piece_name(token.text)

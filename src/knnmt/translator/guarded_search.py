@@ -40,8 +40,7 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.attempts import Attempts, Search
 from knnmt.translator.code_placing import CodePlacing, between
 from knnmt.translator.guarded import Guarded, with_shown_codes
-from knnmt.translator.job import Job
-from knnmt.translator.segments import TextSegment, laid_out
+from knnmt.translator.segments import Job, TextSegment, laid_out
 from knnmt.translator.translation import Caution
 
 _LONGEST_SEARCHED_AGAIN = 160  # tokens of a source

@@ -19,9 +19,8 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
 from knnmt.segments.matches import Match
 from knnmt.translator.evidence import Evidence, EvidenceNeighbour, in_per_cent, percent
-from knnmt.translator.explanation import Explanation, Word, differences, marked
+from knnmt.translator.explanation import Explanation, Word, differences, marked, piece_name, token_name
 from knnmt.translator.translation import Token, Translation
-from knnmt.translator.wording import piece_name, token_name
 from knnmt.version import __version__
 
 NEIGHBOURS = 4  # of a token, unless the page is to show more

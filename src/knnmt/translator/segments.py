@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_accelerator
+from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.sentences import split_lines, split_long, split_sentences
 from knnmt.datastore.sources import HeldSources
 from knnmt.errors import LongSegmentWarning
 from knnmt.protection.form import in_the_form_of
+from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.guarded import Guarded
 from knnmt.translator.translation import Caution
 
@@ -195,3 +197,18 @@ def _with_margins(piece: str) -> TextSegment:
     text = piece.strip()
     start = piece.index(text)
     return TextSegment(text, piece[:start], piece[start + len(text) :])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A segment to translate: its token ids, and how it retrieves."""
+
+    segment: TextSegment
+    source: list[int]
+    retrieval: Retrieval | None
+    glossary: Glossary | None = None
+
+    @property
+    def guarded(self) -> Guarded:
+        assert self.segment.guarded is not None  # noqa: S101 - only such become jobs
+        return self.segment.guarded

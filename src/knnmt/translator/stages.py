@@ -33,8 +33,7 @@ from knnmt.translator.call import Call, SourceText
 from knnmt.translator.evidence import evidence_of
 from knnmt.translator.guarded_search import GuardedSearch
 from knnmt.translator.guarding import Guarding
-from knnmt.translator.job import Job
-from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
+from knnmt.translator.segments import Job, TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from knnmt.corpus.visible import visible
 from knnmt.translator.evidence import in_per_cent, percent
-from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
-from knnmt.translator.wording import token_name
+from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of, token_name
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair

@@ -2,7 +2,7 @@
 
 speaking.py           requests as JSON, forms or query strings; errors and keys in the form of each dialect
 directions.py         the languages of a domain, and their names
-texts.py              translates the texts of a request, with or without mark-up
+texts.py              translates the texts of a request, with or without mark-up, and stores corrections
 deepl.py              DeepL: texts, languages, usage
 deepl_glossaries.py   DeepL: glossaries, in both versions of its interface
 deepl_documents.py    DeepL: documents

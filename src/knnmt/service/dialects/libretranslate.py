@@ -18,7 +18,6 @@ from knnmt.service.asking import TheService, bearer, domain_asked, require_whole
 from knnmt.service.config import BASE
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import name_of, required_direction
-from knnmt.service.dialects.learning import learn
 from knnmt.service.dialects.speaking import (
     BAD_REQUEST,
     FORM,
@@ -35,7 +34,7 @@ from knnmt.service.dialects.speaking import (
     with_body,
     with_query,
 )
-from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, translated
+from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, learn, translated
 from knnmt.service.documents import DocumentWork
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem

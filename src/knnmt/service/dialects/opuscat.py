@@ -16,7 +16,6 @@ from knnmt.service.access import Caller
 from knnmt.service.asking import TheService, domain_asked
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import Direction, required_direction
-from knnmt.service.dialects.learning import learn
 from knnmt.service.dialects.speaking import (
     BAD_REQUEST,
     FORM,
@@ -31,7 +30,7 @@ from knnmt.service.dialects.speaking import (
     with_body,
     with_query,
 )
-from knnmt.service.dialects.texts import TextWork, order, translated
+from knnmt.service.dialects.texts import TextWork, learn, order, translated
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service

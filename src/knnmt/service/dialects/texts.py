@@ -1,4 +1,4 @@
-"""Translates the texts of a request, with or without mark-up, through the batcher."""
+"""Translates the texts of a request, with or without mark-up, through the batcher, and stores corrections of them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from knnmt.service.asking import require_texts, while_connected
 from knnmt.service.dialects.directions import Direction
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
+from knnmt.service.request_shapes import SegmentBody
+from knnmt.service.routes.domains import segment_pairs
 from knnmt.service.service import Service
 from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import Request as TextRequest
@@ -112,3 +114,12 @@ def _written(made: Translation, work: TextWork) -> str:
         return made.text if made.marked is None else written(made.marked)
     parts = (made.text,) if made.marked is None else made.marked
     return "".join(part.raw if isinstance(part, Code) else html.escape(part, quote=False) for part in parts)
+
+
+async def learn(service: Service, caller: Caller, domain: Domain, pairs: Sequence[tuple[str, str]]) -> None:
+    """Store pairs. When this returns, they are stored, and the next request uses them."""
+    caller.require("write", domain.name)
+    if not all(source and target for source, target in pairs):
+        raise Problem(422, "invalid_request", "expected a source and its translation, found an empty text")
+    asked = [SegmentBody(source=source, target=target) for source, target in pairs]
+    await service.correct(domain, caller.name, segment_pairs(service, caller, asked))

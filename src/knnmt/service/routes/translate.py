@@ -1,4 +1,7 @@
-"""`POST /v1/translate`: translate texts; the results come together, or each when it is done."""
+"""`POST /v1/translate`: translate texts; the results come together, or each when it is done.
+
+`POST /v1/sentences`: cut a text into sentences, as for translation.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from knnmt.corpus.language_guess import recognise
+from knnmt.corpus.sentences import split_lines, split_sentences
 from knnmt.errors import KnnmtError
 from knnmt.service.access import Caller
-from knnmt.service.answer_shapes import TranslateAnswer
+from knnmt.service.answer_shapes import SentencesAnswer, TranslateAnswer
 from knnmt.service.asking import (
     CallerFirst,
     TheCaller,
@@ -27,12 +32,11 @@ from knnmt.service.asking import (
     while_connected,
 )
 from knnmt.service.problems import Problem, problem_of
-from knnmt.service.request_shapes import TranslateBody
+from knnmt.service.request_shapes import SentencesBody, TranslateBody
 from knnmt.service.service import Service
-from knnmt.translator.as_json import as_json
 from knnmt.translator.explanation import words_of
 from knnmt.translator.memories import Request as TextRequest
-from knnmt.translator.translation import Translation
+from knnmt.translator.translation import Translation, as_json
 
 router = APIRouter(tags=["translating"], route_class=CallerFirst)
 _NDJSON = "application/x-ndjson"
@@ -171,3 +175,15 @@ class _News:
 
 def _line(content: dict[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+@router.post("/v1/sentences", response_model=SentencesAnswer)
+async def sentences(asked: SentencesBody, service: TheService, caller: TheCaller) -> Response:
+    """Cut a text into sentences, each with the white space that follows it. Joined, they are the text again."""
+    caller.require("translate")
+    most = service.config.limits.characters
+    if len(asked.text) > most:
+        raise Problem(413, "too_large", f"the text has {len(asked.text):,} characters; send at most {most:,}")
+    lines = await service.text_threads.run(caller.client, len(asked.text), partial(split_lines, asked.text))
+    found = await service.text_threads.each(caller.client, lines, split_sentences, len)
+    return JSONResponse({"sentences": [each for line in found for each in line], "language": recognise(asked.text)})

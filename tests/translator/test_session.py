@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.translator.turns import Turns
+from knnmt.translator.session import Turns
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.randoms(), st.integers(1, 5))
