@@ -27,7 +27,7 @@ from knnmt_lab.scripts import argument_parser, development_sources
 from serving import percentile
 
 SIZES = [1, 2, 4, 8, 12, 16, 24, 32]
-_CONSIDERED = 4  # as in service/batching.py
+_CONSIDERED = 4  # as in service/scheduling/batching.py
 _ASKS_AGAIN_SECONDS = 0.002  # after an answer
 
 

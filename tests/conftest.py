@@ -271,8 +271,8 @@ def start_service(tmp_path: Path, tiny_translator: Translator) -> Iterator[Start
     """start_service(stores={...}, ...) serves stores on the small model, without a network, until the test ends."""
     from fastapi.testclient import TestClient
 
-    from knnmt.service.app import make_app
     from knnmt.service.config import ServiceConfig
+    from knnmt.service.http.app import make_app
     from knnmt.service.service import Service
 
     with ExitStack() as stack:

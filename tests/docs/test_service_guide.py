@@ -21,8 +21,8 @@ import uvicorn
 import knnmt
 from knnmt.cli.serve import serve
 from knnmt.service import child_process
-from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig, read_config
+from knnmt.service.http.app import make_app
 from knnmt.service.service import Service
 from support import ROOT, warm
 from support.our_files import write_files

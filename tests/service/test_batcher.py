@@ -15,9 +15,9 @@ import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
-from knnmt.service import waiting_pieces
-from knnmt.service.batching import Batcher
 from knnmt.service.problems import Problem
+from knnmt.service.scheduling import waiting_pieces
+from knnmt.service.scheduling.batching import Batcher
 from knnmt.translator import guarded_search
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request

@@ -17,8 +17,8 @@ from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
 from knnmt.index.saved import build_index, lags, read_saved
 from knnmt.service import child_process, index_renewal, service
-from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.domains import Domain, Domains
+from knnmt.service.http.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
 from support import warm

@@ -18,14 +18,15 @@ import uvicorn
 
 import knnmt
 from knnmt.errors import InputError, ServiceError, SettingError, StorageError
-from knnmt.service import batching, child_process
+from knnmt.service import child_process
 from knnmt.service.access import new_key
 from knnmt.service.answers import SentMemory, ServedDocument
-from knnmt.service.app import make_app
 from knnmt.service.client import Client
 from knnmt.service.config import Limits, ServiceConfig
+from knnmt.service.http.app import make_app
+from knnmt.service.scheduling import batching
+from knnmt.service.scheduling.waiting_texts import growing
 from knnmt.service.service import Service
-from knnmt.service.waiting_texts import growing
 from knnmt.translator import guarded_search
 from knnmt.translator.translator import Translator
 from support import ROOT, warm

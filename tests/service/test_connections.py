@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from knnmt.service.config import Limits
-from knnmt.service.connections import Connections
+from knnmt.service.http.connections import Connections
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.service.fair_queue import FairQueue
+from knnmt.service.scheduling.fair_queue import FairQueue
 
 Put = tuple[int, int, float]  # client, request, cost
 PUTS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 50).map(float)), max_size=40)

@@ -17,9 +17,9 @@ from knnmt.corpus.writing import write_tmx
 from knnmt.datastore.store import Datastore
 from knnmt.datastore.unfinished import is_unfinished
 from knnmt.service import child_process
-from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Domains
+from knnmt.service.http.answer_shapes import JobAnswer, JobsAnswer
 from knnmt.service.job_records import Job, JobRecords
 from support import warm
 from support.datastore_pairs import some_pairs
@@ -240,8 +240,8 @@ def test_a_process_that_dies_is_told_of(start_service: StartService, monkeypatch
 
 
 def test_without_a_data_directory_no_memory_is_taken(tmp_path: Path, tiny_translator: Any) -> None:
-    from knnmt.service.app import make_app
     from knnmt.service.config import ServiceConfig
+    from knnmt.service.http.app import make_app
     from knnmt.service.service import Service
 
     with TestClient(make_app(Service(ServiceConfig(), tiny_translator)), base_url="http://127.0.0.1") as client:

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 from fastapi.testclient import TestClient
 
-from knnmt.service.examples import EXAMPLES
+from knnmt.service.http.examples import EXAMPLES
 from support.services import StartService
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from knnmt.service import running
 from knnmt.service.config import Limits, ServiceConfig
+from knnmt.service.http import running
+from knnmt.service.http.running import SWITCH_SECONDS, run
 from knnmt.service.metrics import Metrics
-from knnmt.service.running import SWITCH_SECONDS, run
 
 SETTINGS = list[tuple[int, int]]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.service.access import new_key
-from knnmt.service.refusals import Refusals
+from knnmt.service.http.refusals import Refusals
 from support.services import StartService
 
 FREE, RATE, LONGEST = 50, 2.0, 20.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knnmt.service.result_cache import ResultCache
+from knnmt.service.scheduling.result_cache import ResultCache
 from knnmt.translator.translation import Token, Translation
 
 

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from knnmt import SegmentPair, build
 from knnmt.service import child_process
-from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
+from knnmt.service.http.app import make_app
 from knnmt.service.service import Service
 from support import warm
 

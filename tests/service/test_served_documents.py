@@ -13,8 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from knnmt.service.access import new_key
-from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.service.config import Limits
+from knnmt.service.http.answer_shapes import DocumentAnswer, UnitsAnswer
 from knnmt.translator.assembly import Part
 from knnmt.translator.segments import Job
 from knnmt.translator.session import Lane

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.service.fair_queue import Shares
+from knnmt.service.scheduling.fair_queue import Shares
 
 SHARE, TOTAL = 10, 25
 

@@ -16,9 +16,9 @@ import pytest
 import uvicorn
 
 from knnmt.service.access import new_key
-from knnmt.service.app import make_app
 from knnmt.service.config import Limits, ServiceConfig
-from knnmt.service.connections import Connections
+from knnmt.service.http.app import make_app
+from knnmt.service.http.connections import Connections
 from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
 

@@ -22,12 +22,12 @@ from test_served_documents import done
 from test_slow_clients import serving
 
 from knnmt.service.access import new_key
-from knnmt.service.asking import while_connected
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.dialects.speaking import Parameters
-from knnmt.service.fair_threads import FairThreads
+from knnmt.service.http.request_shapes import Body
+from knnmt.service.http.requests import while_connected
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import Body
+from knnmt.service.scheduling.fair_threads import FairThreads
 from knnmt.service.service import all_awaited
 from knnmt.translator.translator import Translator
 from support.services import StartService
@@ -141,7 +141,7 @@ def test_only_short_texts_are_worked_on_by_the_event_loop(threads: FairThreads) 
             {"name": "a", "source_lang": "de", "target_lang": "en", "entries": "a\tb\n" * 1_000},
         ),
         (
-            "knnmt.service.asking.Glossary",
+            "knnmt.service.http.requests.Glossary",
             "/v1/translate",
             {"texts": ["a"], "glossary": [{"source": f"{number} {'a' * 400}", "target": "b"} for number in range(9)]},
         ),

@@ -13,13 +13,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.service import batching
-from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer, TranslateAnswer, TranslationAnswer
-from knnmt.service.asking import while_connected
+from knnmt.service.http.answer_shapes import ExplainAnswer, MatchesAnswer, TranslateAnswer, TranslationAnswer
+from knnmt.service.http.request_shapes import RetrievalBody
+from knnmt.service.http.requests import while_connected
+from knnmt.service.http.setting_shapes import given_settings
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import RetrievalBody
-from knnmt.service.setting_shapes import given_settings
-from knnmt.service.waiting_texts import growing
+from knnmt.service.scheduling import batching
+from knnmt.service.scheduling.waiting_texts import growing
 from knnmt.settings import described
 from knnmt.translator.translator import Translator
 

@@ -19,8 +19,8 @@ import uvicorn
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
-from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
+from knnmt.service.http.app import make_app
 from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
 from support.datastore_pairs import some_pairs

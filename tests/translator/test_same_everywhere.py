@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from knnmt import Datastore, SegmentPair, Translator
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.service.app import make_app
 from knnmt.service.config import ServiceConfig
+from knnmt.service.http.app import make_app
 from knnmt.service.service import Service
 from support.commands import completed
 

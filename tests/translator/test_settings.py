@@ -23,8 +23,8 @@ from knnmt.evaluation.systems import parse_system
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
 from knnmt.service.config import read_config
 from knnmt.service.dialects.speaking import SettingsParameters
-from knnmt.service.request_shapes import ExplainBody, RetrievalBody, TranslateBody
-from knnmt.service.setting_shapes import parameter, settings_in_query
+from knnmt.service.http.request_shapes import ExplainBody, RetrievalBody, TranslateBody
+from knnmt.service.http.setting_shapes import parameter, settings_in_query
 from knnmt.settings import NOT_GIVEN, NotGiven, Use, described, settings_of, spelled
 from knnmt.translator.settings import PRESETS, TranslationKeywords, TranslationSettings, translation_settings
 from support.commands import all_commands

@@ -135,7 +135,7 @@ def serve(
     complete = ServiceConfig(**given) if config is None else read_config(config, given)
     warnings.simplefilter("ignore", KnnmtWarning)  # answers contain the warnings
     with heavy_imports():
-        from knnmt.service.running import run
+        from knnmt.service.http.running import run
         from knnmt.service.service import Service
     service = Service(complete)
 

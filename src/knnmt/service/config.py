@@ -94,6 +94,12 @@ class Limits:
             check(sound, f"the limit {each.name} must be a number of at least {least}, got {value!r}")
             check(is_time or isinstance(value, int), f"the limit {each.name} must be a whole number, got {value!r}")
 
+    def check(self, settings: TranslationSettings) -> None:
+        """Raise an error if the settings of a request cost more than this."""
+        check((settings.beam or 0) <= self.beam, f"the service searches with a beam of at most {self.beam}")
+        most = f"the service looks for at most {self.neighbours} neighbours per step"
+        check((settings.k or 0) <= self.neighbours, most)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:

@@ -33,12 +33,11 @@ from knnmt.engine.language_codes import Languages
 from knnmt.protection.marked import Marked
 from knnmt.service.access import Caller
 from knnmt.service.background import Background, WorkRecord
-from knnmt.service.batching import Batcher
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem
+from knnmt.service.scheduling.batching import Batcher
 from knnmt.service.scratch import Scratch
-from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import Request, RequestedLanguages
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
@@ -120,7 +119,7 @@ class Documents:
 
         If too many are kept, the client that has most of them loses its oldest one.
         """
-        require_affordable(work.settings, self._limits)
+        self._limits.check(work.settings)
         sent = SentDocument(
             id=secrets.token_hex(16),
             key=secrets.token_hex(16),

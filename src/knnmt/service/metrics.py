@@ -16,9 +16,9 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.service.background import State
-from knnmt.service.batching import Batcher, BatchReport
 from knnmt.service.domains import Domains
 from knnmt.service.jobs import Jobs
+from knnmt.service.scheduling.batching import Batcher, BatchReport
 from knnmt.service.writing import WriteReport
 from knnmt.translator.translation import Translation
 

@@ -20,19 +20,19 @@ from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.store import Change, Datastore
 from knnmt.engine.shipped import shipped_models
 from knnmt.service.access import Access
-from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
 from knnmt.service.corrections import Corrections
 from knnmt.service.data_directory import prepare_data_directory
 from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.exchanges import Exchanges
-from knnmt.service.fair_queue import Shares
-from knnmt.service.fair_threads import FairThreads
 from knnmt.service.glossaries import Glossaries
 from knnmt.service.jobs import Jobs
 from knnmt.service.metrics import Metrics
 from knnmt.service.problems import Problem
+from knnmt.service.scheduling.batching import Batcher
+from knnmt.service.scheduling.fair_queue import Shares
+from knnmt.service.scheduling.fair_threads import FairThreads
 from knnmt.service.scratch import Scratch
 from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers, Written

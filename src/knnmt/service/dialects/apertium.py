@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from knnmt.service.asking import TheService, domain_asked
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import required_direction
 from knnmt.service.dialects.speaking import (
@@ -26,6 +25,7 @@ from knnmt.service.dialects.speaking import (
     with_query,
 )
 from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, translated
+from knnmt.service.http.requests import TheService, requested_domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 
@@ -83,7 +83,7 @@ class TranslateAnswer(BaseModel):
 async def pairs(request: Request, service: TheService) -> Response:
     """The pairs of languages of the domain."""
     caller = caller_with(service, request, (await read(request, KeyAsked)).key)
-    domain = domain_asked(request, service, caller, None)
+    domain = requested_domain(request, service, caller, None)
     found = directions.pairs(service, domain)
     return _answer([{"sourceLanguage": source, "targetLanguage": target} for source, target in found])
 
@@ -106,7 +106,7 @@ async def _translate(request: Request, service: Service) -> Response:
     languages = asked.langpair.split("|")
     if len(languages) != 2:
         raise Problem(422, "invalid_request", "langpair: expected two languages separated by |, such as deu|eng")
-    domain = domain_asked(request, service, caller, None, languages=(languages[0], languages[1]))
+    domain = requested_domain(request, service, caller, None, languages=(languages[0], languages[1]))
     is_page = asked.format == "html"
     work = TextWork(
         direction=required_direction(service, domain, *languages),

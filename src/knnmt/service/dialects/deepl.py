@@ -14,7 +14,6 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService, bearer, domain_asked, who_asks
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import Direction, name_of, short
 from knnmt.service.dialects.speaking import (
@@ -34,6 +33,7 @@ from knnmt.service.dialects.speaking import (
 from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, translated
 from knnmt.service.domains import Domain
 from knnmt.service.glossaries import terms_of
+from knnmt.service.http.requests import TheService, authenticate, bearer, requested_domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.settings import TranslationSettings
@@ -46,7 +46,7 @@ _NO_STYLES = "there are no style rules"
 
 
 async def _caller(request: Request, service: TheService) -> Caller:
-    return who_asks(request, service, bearer(request, "DeepL-Auth-Key"))
+    return authenticate(request, service, bearer(request, "DeepL-Auth-Key"))
 
 
 TheDeepLCaller = Annotated[Caller, Depends(_caller)]
@@ -163,7 +163,7 @@ class LanguageAnswer(BaseModel):
 async def languages(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The languages of the domain."""
     asked = await read(request, LanguagesAsked)
-    domain = domain_asked(request, service, caller, None)
+    domain = requested_domain(request, service, caller, None)
     pairs = list(directions.pairs(service, domain))
     if asked.type == "source":
         return JSONResponse([{"language": tag.upper(), "name": name_of(tag)} for tag in _each(one for one, _ in pairs)])
@@ -228,7 +228,7 @@ def domain_of(request: Request, service: Service, caller: Caller, asked: Languag
     memory = asked.translation_memory_id
     named = None if memory is None else domain_numbered(service, caller, memory).name
     languages = asked.source_lang or None, asked.target_lang
-    return domain_asked(request, service, caller, named, languages=languages)
+    return requested_domain(request, service, caller, named, languages=languages)
 
 
 def memory_id(domain: Domain) -> str:

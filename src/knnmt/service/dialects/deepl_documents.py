@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
-from knnmt.service.asking import TheService
 from knnmt.service.background import State
 from knnmt.service.dialects.deepl import (
     TELLING,
@@ -32,6 +31,7 @@ from knnmt.service.dialects.speaking import (
     with_body,
 )
 from knnmt.service.documents import DocumentWork
+from knnmt.service.http.requests import TheService
 from knnmt.service.problems import Problem
 
 router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)

@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field
 
 from knnmt.corpus.languages import is_tag
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller
 from knnmt.service.dialects.directions import is_language, short
 from knnmt.service.dialects.speaking import BAD_REQUEST, FORM, JSON, InPath, Parameters, read, route_telling, with_body
 from knnmt.service.glossaries import Dictionary, KeptGlossary, require_terms
+from knnmt.service.http.requests import TheService
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 

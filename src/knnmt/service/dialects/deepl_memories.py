@@ -17,12 +17,12 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.store import Datastore
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService, needs
 from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller, domain_numbered, memory_id
 from knnmt.service.dialects.directions import short
 from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, route_telling
 from knnmt.service.domains import Domain
 from knnmt.service.exchanges import Exchange
+from knnmt.service.http.requests import TheService, needs
 from knnmt.service.problems import Problem
 from knnmt.service.routes import memories as memories_route
 from knnmt.service.service import Service, awaited

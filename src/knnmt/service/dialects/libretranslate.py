@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.documents.opening import usual_endings
-from knnmt.service.asking import TheService, bearer, domain_asked, require_whole_address, who_asks
 from knnmt.service.config import BASE
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import name_of, required_direction
@@ -37,6 +36,7 @@ from knnmt.service.dialects.speaking import (
 from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, learn, translated
 from knnmt.service.documents import DocumentWork
 from knnmt.service.domains import Domain
+from knnmt.service.http.requests import TheService, authenticate, bearer, requested_domain, require_whole_address
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.settings import TranslationSettings
@@ -169,7 +169,7 @@ async def _translate(request: Request, service: Service) -> Response:
     require_whole_address(request, service)  # checked first: clients of other dialects reach this route by mistake
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, caller, None, languages=(asked.stated, asked.target))
+    domain = requested_domain(request, service, caller, None, languages=(asked.stated, asked.target))
     in_its_shape: Callable[[list[Any]], Any] = (
         (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
     )
@@ -225,7 +225,7 @@ async def detect(request: Request, service: TheService) -> Response:
     """Detect the language of a text. For a short text the guess is weak."""
     asked = await read(request, DetectAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, caller, None)
+    domain = requested_domain(request, service, caller, None)
     guessed = guess_of(asked.q)
     own = next((source for source, _ in directions.pairs(service, domain)), "en")
     language, share = (own, 0.0) if guessed is None else guessed
@@ -239,7 +239,7 @@ async def languages(request: Request, service: TheService) -> Response:
     domain = _told_to_everybody(request, service)
     if asked.api_key or bearer(request):
         caller = caller_with(service, request, asked.api_key)
-        domain = domain_asked(request, service, caller, None)
+        domain = requested_domain(request, service, caller, None)
     targets: dict[str, list[str]] = {}
     for source, target in directions.pairs(service, domain):
         targets.setdefault(source, []).append(target)
@@ -278,7 +278,7 @@ async def suggest(request: Request, service: TheService) -> Response:
     caller = caller_with(service, request, asked.api_key)
     if not caller.may("write"):
         raise Problem(403, "forbidden", "Suggestions are disabled on this server.")
-    domain = domain_asked(request, service, caller, None, "write", (asked.stated, asked.target))
+    domain = requested_domain(request, service, caller, None, "write", (asked.stated, asked.target))
     required_direction(service, domain, asked.stated, asked.target)
     await learn(service, caller, domain, [(asked.q, asked.s)])
     return JSONResponse({"success": True})
@@ -295,9 +295,9 @@ async def translate_file(request: Request, service: TheService) -> Response:
     A key must be in the header or in the address, because the form is not read without one.
     """
     caller = caller_with(service, request, request.query_params.get("api_key"))
-    domain_asked(request, service, caller, None)
+    requested_domain(request, service, caller, None)
     asked = await read(request, FileAsked, files=1)
-    domain = domain_asked(request, service, caller, None, languages=(_stated(asked.source), asked.target))
+    domain = requested_domain(request, service, caller, None, languages=(_stated(asked.source), asked.target))
     file = file_of(asked.file, "file")
     way = required_direction(service, domain, _stated(asked.source), asked.target)
     name = file.filename or "document"
@@ -340,7 +340,7 @@ def _told_to_everybody(request: Request, service: Service) -> Domain:
     """The requested domain; if the service has keys, the model alone, because the names of the domains are secret."""
     if not service.access.is_open:
         return service.domains.of(BASE)
-    return domain_asked(request, service, who_asks(request, service, None), None)
+    return requested_domain(request, service, authenticate(request, service, None), None)
 
 
 def _is_probe(asked: TranslateAsked) -> bool:

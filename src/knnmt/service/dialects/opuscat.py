@@ -13,7 +13,6 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService, domain_asked
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import Direction, required_direction
 from knnmt.service.dialects.speaking import (
@@ -32,6 +31,7 @@ from knnmt.service.dialects.speaking import (
 )
 from knnmt.service.dialects.texts import TextWork, learn, order, translated
 from knnmt.service.domains import Domain
+from knnmt.service.http.requests import TheService, requested_domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.settings import TranslationSettings
@@ -219,7 +219,7 @@ def _asked(request: Request, service: Service, asked: PairAsked) -> tuple[Caller
     """The caller, the domain and the languages of a request."""
     caller = caller_with(service, request, _key(asked))
     tag = asked.modelTag.strip('"')  # memoQ's plug-in sends two quotes for none
-    domain = domain_asked(request, service, caller, tag or None, languages=(asked.srcLangCode, asked.trgLangCode))
+    domain = requested_domain(request, service, caller, tag or None, languages=(asked.srcLangCode, asked.trgLangCode))
     return caller, domain, required_direction(service, domain, asked.srcLangCode, asked.trgLangCode)
 
 

@@ -23,11 +23,11 @@ from knnmt.corpus.text_encodings import text_encoding
 from knnmt.errors import KnnmtError
 from knnmt.records import parse_json, shown
 from knnmt.service.access import Caller
-from knnmt.service.answer_shapes import ProblemAnswer
-from knnmt.service.asking import CallerFirst, bearer, who_asks
+from knnmt.service.http.answer_shapes import ProblemAnswer
+from knnmt.service.http.requests import CallerFirst, authenticate, bearer
+from knnmt.service.http.setting_shapes import form_fields, given_settings
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
-from knnmt.service.setting_shapes import form_fields, given_settings
 from knnmt.translator.settings import TranslationSettings
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
@@ -92,7 +92,7 @@ async def read(request: Request, shape: type[Asked], listed: str | None = None, 
     files: the most files in a form; with files, the caller must be known before, because files go to disk
     """
     if (key := bearer(request)) is not None:  # a wrong one is refused before the body is read
-        who_asks(request, request.app.state.service, key)
+        authenticate(request, request.app.state.service, key)
     told = _gathered(request.query_params.multi_items())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _LIKE_FORMS:
@@ -169,7 +169,7 @@ def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
 
 def caller_with(service: Service, request: Request, key: str | None) -> Caller:
     """The caller, by a key in a parameter of the dialect or in the header."""
-    return who_asks(request, service, bearer(request) or key)
+    return authenticate(request, service, bearer(request) or key)
 
 
 Answer = Callable[[Problem], Response]

@@ -14,14 +14,13 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import with_tags
 from knnmt.service.access import Caller
-from knnmt.service.asking import require_texts, while_connected
 from knnmt.service.dialects.directions import Direction
 from knnmt.service.domains import Domain
+from knnmt.service.http.request_shapes import SegmentBody
+from knnmt.service.http.requests import require_texts, while_connected
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import SegmentBody
 from knnmt.service.routes.domains import segment_pairs
 from knnmt.service.service import Service
-from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import Request as TextRequest
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
@@ -88,7 +87,7 @@ async def _requests(
     if not texts:
         raise Problem(422, "invalid_request", "expected at least one text")
     require_texts(texts, service.config.limits)
-    require_affordable(work.settings, service.config.limits)
+    service.config.limits.check(work.settings)
     source, target = work.direction.told
 
     def made(text: str) -> TextRequest:

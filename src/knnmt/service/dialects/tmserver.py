@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from knnmt.service.asking import TheService, domain_asked, require_texts
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, route_telling, told_as
 from knnmt.service.domains import Domain
+from knnmt.service.http.requests import TheService, requested_domain, require_texts
 from knnmt.service.service import Service
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400})
@@ -50,7 +50,7 @@ async def matches(
 ) -> Response:
     """The segments with the most similar sources, the best first; none for languages that the domain lacks."""
     caller = caller_with(service, request, request.query_params.get("key"))
-    domain = domain_asked(request, service, caller, None, languages=(source, target))
+    domain = requested_domain(request, service, caller, None, languages=(source, target))
     store = domain.required_store()
     if directions.direction(service, domain, source, target) is None:
         return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever its languages
@@ -67,4 +67,4 @@ async def matches(
 
 def _asked(request: Request, service: Service) -> Domain:
     caller = caller_with(service, request, request.query_params.get("key"))
-    return domain_asked(request, service, caller, None)
+    return requested_domain(request, service, caller, None)

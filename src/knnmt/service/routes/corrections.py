@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.concordance import concordance
-from knnmt.service.answer_shapes import ChangedAnswer, CorrectionsAnswer, SegmentsAnswer
-from knnmt.service.asking import TheCaller, TheService, while_connected
+from knnmt.service.http.answer_shapes import ChangedAnswer, CorrectionsAnswer, SegmentsAnswer
+from knnmt.service.http.requests import TheCaller, TheService, while_connected
 from knnmt.service.problems import Problem
 
 router = APIRouter(tags=["segments"])

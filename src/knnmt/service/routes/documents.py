@@ -11,12 +11,12 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from knnmt.service.access import Caller
-from knnmt.service.answer_shapes import DocumentAnswer, UnitsAnswer
-from knnmt.service.asking import TheCaller, TheService, domain_asked, glossary_of, sent_file
 from knnmt.service.documents import DocumentWork, SentDocument
+from knnmt.service.http.answer_shapes import DocumentAnswer, UnitsAnswer
+from knnmt.service.http.requests import TheCaller, TheService, glossary_of, receive_file, requested_domain
+from knnmt.service.http.setting_shapes import settings_in_query
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.service.setting_shapes import settings_in_query
 from knnmt.translator.settings import TranslationSettings
 
 router = APIRouter(tags=["documents"])
@@ -67,7 +67,7 @@ async def send(
 ) -> Response:
     """Translate what is missing in a document. The answer has an id, for the same key."""
     told = source_language, target_language
-    chosen = domain_asked(request, service, caller, domain, languages=told)
+    chosen = requested_domain(request, service, caller, domain, languages=told)
     await asyncio.to_thread(service.translator.between, told)  # raises for languages that no model has
     known = await asyncio.to_thread(service.describe, chosen)
     languages = (
@@ -88,7 +88,7 @@ async def send(
         ignore_stated=ignore_stated_languages,
     )
     with SpooledTemporaryFile(_IN_MEMORY) as received:
-        await sent_file(request, "a document", received.write)
+        await receive_file(request, "a document", received.write)
         received.seek(0)
         sent = await asyncio.to_thread(service.documents.send, name, received, caller.name, work)
     return JSONResponse(_shown(sent), status_code=202, headers={"Location": f"/v1/documents/{_id(sent)}"})

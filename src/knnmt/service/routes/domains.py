@@ -18,11 +18,11 @@ from knnmt.datastore.store import matching
 from knnmt.documents.memory_languages import model_for
 from knnmt.errors import KnnmtError
 from knnmt.service.access import Caller
-from knnmt.service.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
-from knnmt.service.asking import CallerFirst, TheCaller, TheService, needs
 from knnmt.service.domains import Domain
+from knnmt.service.http.answer_shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
+from knnmt.service.http.request_shapes import DomainBody, SegmentBody, SegmentsBody
+from knnmt.service.http.requests import CallerFirst, TheCaller, TheService, needs
 from knnmt.service.problems import Problem
-from knnmt.service.request_shapes import DomainBody, SegmentBody, SegmentsBody
 from knnmt.service.service import Service, awaited
 from knnmt.service.writing import Written
 

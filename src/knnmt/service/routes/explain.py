@@ -9,19 +9,19 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from knnmt.service.answer_shapes import ExplainAnswer, MatchesAnswer
-from knnmt.service.asking import (
+from knnmt.service.http.answer_shapes import ExplainAnswer, MatchesAnswer
+from knnmt.service.http.request_shapes import ExplainBody, MatchBody
+from knnmt.service.http.requests import (
     CallerFirst,
     TheCaller,
     TheService,
     directed,
-    domain_asked,
+    requested_domain,
     require_little_evidence,
     require_texts,
     text_requests,
     while_connected,
 )
-from knnmt.service.request_shapes import ExplainBody, MatchBody
 from knnmt.service.service import Service
 from knnmt.translator.explanation import Explanation, passages_of, words_of
 from knnmt.translator.memories import Request as TextRequest
@@ -35,7 +35,7 @@ router = APIRouter(tags=["translating"], route_class=CallerFirst)
 async def explain(asked: ExplainBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts with and without the memory, and show where each word came from."""
     languages = asked.source_language, asked.target_language
-    domain = domain_asked(request, service, caller, asked.domain, languages=languages)
+    domain = requested_domain(request, service, caller, asked.domain, languages=languages)
     domain.required_store()
     settings = TranslationSettings(exact_matches="ignore").over(asked.settings())
     require_little_evidence(asked.texts, settings, service.config.limits)
@@ -94,7 +94,7 @@ def _shown(service: Service, made: Translation, alone: Translation) -> dict[str,
 @router.post("/v1/match", response_model=MatchesAnswer)
 async def match(asked: MatchBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """The segments of the memory whose sources are most similar to the texts, scored as translators' tools do."""
-    domain = domain_asked(request, service, caller, asked.domain)
+    domain = requested_domain(request, service, caller, asked.domain)
     domain.required_store()
     require_texts(asked.texts, service.config.limits)
 

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.languages import is_tag
-from knnmt.service.answer_shapes import GlossariesAnswer, GlossaryAnswer, SentGlossaryAnswer
-from knnmt.service.asking import TheCaller, TheService, sent_file
 from knnmt.service.glossaries import Dictionary, KeptGlossary, read_dictionary
+from knnmt.service.http.answer_shapes import GlossariesAnswer, GlossaryAnswer, SentGlossaryAnswer
+from knnmt.service.http.requests import TheCaller, TheService, receive_file
 from knnmt.service.problems import Problem
 
 router = APIRouter(tags=["glossaries"])
@@ -46,7 +46,7 @@ async def send(
     file = service.scratch.file(endings if _ENDINGS.fullmatch(endings) else "")
     try:
         with file.open("xb") as received:
-            await sent_file(request, "a glossary", received.write)
+            await receive_file(request, "a glossary", received.write)
         size = file.stat().st_size
 
         def read() -> tuple[Dictionary, int]:

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.http.requests import TheCaller, TheService
 from knnmt.service.problems import Problem
 from knnmt.version import __version__
 

@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse, Response
 
 from knnmt.engine.model_choice import choose_model
 from knnmt.service.access import Caller
-from knnmt.service.answer_shapes import JobAnswer, JobsAnswer
-from knnmt.service.asking import TheCaller, TheService, sent_file
 from knnmt.service.config import require_name
+from knnmt.service.http.answer_shapes import JobAnswer, JobsAnswer
+from knnmt.service.http.requests import TheCaller, TheService, receive_file
 from knnmt.service.job_records import Job
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
@@ -98,7 +98,7 @@ async def begun(request: Request, service: Service, name: str, **asked: Any) -> 
         raise Problem(422, "invalid_request", "name: expected the name of a file, found slashes or control characters")
     incoming = await asyncio.to_thread(service.jobs.receive, name)
     try:
-        await sent_file(request, "a memory", incoming.write)
+        await receive_file(request, "a memory", incoming.write)
         return await asyncio.to_thread(incoming.begin, **asked)
     finally:
         await asyncio.to_thread(incoming.close)

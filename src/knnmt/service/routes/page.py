@@ -13,9 +13,9 @@ from pathlib import PurePath
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from knnmt.service.asking import TheService
+from knnmt.service.http.requests import TheService
+from knnmt.service.http.setting_shapes import parameter
 from knnmt.service.problems import Problem
-from knnmt.service.setting_shapes import parameter
 from knnmt.settings import Description, described
 from knnmt.translator.settings import TranslationSettings
 

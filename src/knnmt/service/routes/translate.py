@@ -20,19 +20,19 @@ from knnmt.corpus.language_guess import recognise
 from knnmt.corpus.sentences import split_lines, split_sentences
 from knnmt.errors import KnnmtError
 from knnmt.service.access import Caller
-from knnmt.service.answer_shapes import SentencesAnswer, TranslateAnswer
-from knnmt.service.asking import (
+from knnmt.service.http.answer_shapes import SentencesAnswer, TranslateAnswer
+from knnmt.service.http.request_shapes import SentencesBody, TranslateBody
+from knnmt.service.http.requests import (
     CallerFirst,
     TheCaller,
     TheService,
     directed,
-    domain_asked,
+    requested_domain,
     require_little_evidence,
     text_requests,
     while_connected,
 )
 from knnmt.service.problems import Problem, problem_of
-from knnmt.service.request_shapes import SentencesBody, TranslateBody
 from knnmt.service.service import Service
 from knnmt.translator.explanation import words_of
 from knnmt.translator.memories import Request as TextRequest
@@ -54,7 +54,7 @@ async def translate(asked: TranslateBody, request: Request, service: TheService,
     With `so_far` as well, earlier lines have the translation so far. It may still change.
     """
     languages = asked.source_language, asked.target_language
-    domain = domain_asked(request, service, caller, asked.domain, languages=languages)
+    domain = requested_domain(request, service, caller, asked.domain, languages=languages)
     settings = asked.settings()
     if settings.evidence:
         require_little_evidence(asked.texts, settings, service.config.limits)

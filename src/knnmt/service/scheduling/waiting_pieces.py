@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from knnmt.service.fair_queue import FairQueue
-from knnmt.service.waiting_texts import WaitingText
+from knnmt.service.scheduling.fair_queue import FairQueue
+from knnmt.service.scheduling.waiting_texts import WaitingText
 from knnmt.translator.segments import Job
 from knnmt.translator.session import Lane
 from knnmt.translator.stages import OnPartialTexts

@@ -14,8 +14,6 @@ from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
 
 from knnmt.protection.placeholder_syntax import MAX_PATTERNS
-from knnmt.service.config import Limits
-from knnmt.service.problems import Problem
 from knnmt.settings import Description, Settings, Use, described
 from knnmt.translator.settings import TranslationSettings
 
@@ -78,14 +76,6 @@ def given_settings(shape: BaseModel, without: Collection[str] = ()) -> Translati
     names |= {name: name for name in described(TranslationSettings)}
     given = {names[each]: getattr(shape, each) for each in shape.model_fields_set - {*without} if each in names}
     return TranslationSettings(**given)
-
-
-def require_affordable(settings: TranslationSettings, limits: Limits) -> None:
-    """Raise a problem if settings cost more than the limits allow."""
-    if (settings.beam or 0) > limits.beam:
-        raise Problem(422, "invalid_request", f"the service searches with a beam of at most {limits.beam}")
-    if (settings.k or 0) > limits.neighbours:
-        raise Problem(422, "invalid_request", f"the service looks for at most {limits.neighbours} neighbours per step")
 
 
 def _offered(kind: type[Settings], use: Use, without: Collection[str] = ()) -> dict[str, Description]:

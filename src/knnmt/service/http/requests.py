@@ -16,11 +16,10 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.service.access import Caller, Role
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain, Tags, fits
-from knnmt.service.guard import DOMAIN
+from knnmt.service.http.guard import DOMAIN
+from knnmt.service.http.request_shapes import DecodedBody
 from knnmt.service.problems import Problem, ending
-from knnmt.service.request_shapes import DecodedBody
 from knnmt.service.service import Service
-from knnmt.service.setting_shapes import require_affordable
 from knnmt.translator.memories import Request as TextRequest
 from knnmt.translator.settings import TranslationSettings
 
@@ -44,7 +43,7 @@ TheService = Annotated[Service, Depends(_service)]
 
 
 async def _caller(request: Request, service: TheService, _described: Annotated[object, Depends(_bearer)]) -> Caller:
-    return who_asks(request, service, bearer(request))
+    return authenticate(request, service, bearer(request))
 
 
 TheCaller = Annotated[Caller, Depends(_caller)]
@@ -63,7 +62,7 @@ class CallerFirst(APIRoute):
             return handle
 
         async def handled(request: Request) -> Response:
-            caller = who_asks(request, request.app.state.service, bearer(request, "DeepL-Auth-Key"))
+            caller = authenticate(request, request.app.state.service, bearer(request, "DeepL-Auth-Key"))
             if role := getattr(self.endpoint, _ROLE, None):
                 caller.require(role, request.path_params.get("domain"))
             return await handle(request)
@@ -87,7 +86,7 @@ def bearer(request: Request, scheme: str = "Bearer") -> str | None:
     return key.strip() if found.lower() in (scheme.lower(), "bearer") else None
 
 
-def who_asks(request: Request, service: Service, presented: str | None) -> Caller:
+def authenticate(request: Request, service: Service, presented: str | None) -> Caller:
     """The caller who presents a key. The key must be for the domain in the address, and that domain must exist.
 
     Once the caller of a request is known, its key is not asked again.
@@ -98,17 +97,17 @@ def who_asks(request: Request, service: Service, presented: str | None) -> Calle
     caller = service.access.caller(presented, "" if request.client is None else request.client.host)
     request.scope[_CALLER] = caller
     if request.scope.get(DOMAIN) is not None:
-        domain_asked(request, service, caller, None)
+        requested_domain(request, service, caller, None)
     return caller
 
 
-async def address_is_known(request: Request, service: TheService) -> None:
-    """Refuse an unknown domain in the address. If the service has keys, `who_asks` does it, which knows the caller."""
+async def require_known_address(request: Request, service: TheService) -> None:
+    """Refuse an unknown domain in the address. If the service has keys, `authenticate` does that for each caller."""
     if service.access.is_open:
-        who_asks(request, service, None)
+        authenticate(request, service, None)
 
 
-def domain_asked(
+def requested_domain(
     request: Request,
     service: Service,
     caller: Caller,
@@ -204,7 +203,7 @@ async def text_requests(asked: DecodedBody, domain: Domain, service: Service, ca
             "invalid_request",
             f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give one context for each text",
         )
-    require_affordable(asked.settings(), limits)
+    limits.check(asked.settings())
     terms, (source, target) = await glossary_of(
         service,
         caller,
@@ -273,7 +272,7 @@ async def directed(
     return list(requests)
 
 
-async def sent_file(request: Request, what: str, write: Callable[[bytes], object]) -> None:
+async def receive_file(request: Request, what: str, write: Callable[[bytes], object]) -> None:
     """Write the body of a request to a file as it arrives; an empty body is an error. what: its name in messages"""
     pieces: list[bytes] = []
     size = found = 0

@@ -14,8 +14,8 @@ from functools import partial
 from threading import Condition, Thread
 from typing import Any, TypeVar
 
-from knnmt.service.fair_queue import FairQueue
 from knnmt.service.problems import ending
+from knnmt.service.scheduling.fair_queue import FairQueue
 
 _SHORT = 1_000  # characters that the event loop itself works on
 _PORTION = 10_000  # characters of texts that are worked on together

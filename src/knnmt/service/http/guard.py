@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.service.config import LEAST_BYTES, Limits
-from knnmt.service.connections import site_of
+from knnmt.service.http.connections import site_of
+from knnmt.service.http.refusals import Refusals
 from knnmt.service.problems import Problem
-from knnmt.service.refusals import Refusals
 
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
 _MEMORIES = re.compile(r"/v1/domains/[^/]+/memories|/v3/translation_memories/files/[^/]+")

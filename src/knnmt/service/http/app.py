@@ -13,8 +13,6 @@ from fastapi import Depends, FastAPI, Request, Response
 from starlette.routing import BaseRoute
 
 from knnmt.service import problems
-from knnmt.service.answer_shapes import ProblemAnswer
-from knnmt.service.asking import address_is_known
 from knnmt.service.dialects import (
     apertium,
     deepl,
@@ -25,8 +23,10 @@ from knnmt.service.dialects import (
     opuscat,
     tmserver,
 )
-from knnmt.service.examples import add_examples
-from knnmt.service.guard import Guard
+from knnmt.service.http.answer_shapes import ProblemAnswer
+from knnmt.service.http.examples import add_examples
+from knnmt.service.http.guard import Guard
+from knnmt.service.http.requests import require_known_address
 from knnmt.service.metrics import Measured
 from knnmt.service.routes import (
     corrections,
@@ -101,7 +101,7 @@ def _routes() -> list[BaseRoute]:
     for routes in (translate, explain, domains, corrections, memories, documents, glossaries, health, page):
         made.include_router(routes.router)
     for dialect in _DIALECTS:
-        made.include_router(dialect.router, dependencies=[Depends(address_is_known)])
+        made.include_router(dialect.router, dependencies=[Depends(require_known_address)])
     return made.router.routes
 
 

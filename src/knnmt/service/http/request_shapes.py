@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import BaseModel, ConfigDict, FailFast, Field, create_model, model_validator
 
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.service.setting_shapes import body_fields, given_settings
+from knnmt.service.http.setting_shapes import body_fields, given_settings
 from knnmt.settings import described
 from knnmt.translator.settings import TranslationSettings
 

@@ -10,7 +10,7 @@ segments of the batch are still being decoded.
 
 On a CPU there are two workers. Two simultaneous batches with half of the cores each finish sooner than one after the
 other with all cores, because no core waits for others at the end of every operation. One more worker decodes segments
-that cost much more than usual ones, one batch at a time, and gives way to others (`giving_way.py`).
+that cost much more than usual ones, one batch at a time, and gives way to others (`waiting_pieces.py`).
 
 Equal texts of a client that wait or are being decoded are decoded once. Recent results are remembered until a store
 changes.
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 
 from knnmt.retrieval.statistics import Statistics
-from knnmt.service.fair_queue import FairQueue
 from knnmt.service.problems import ending
-from knnmt.service.result_cache import ResultCache
-from knnmt.service.waiting_pieces import Piece, UnwantedError, WaitingPieces, giving_way
-from knnmt.service.waiting_texts import LONG, Arrival, Owner, WaitingText, Watch, growing, hand_over, refuse
+from knnmt.service.scheduling.fair_queue import FairQueue
+from knnmt.service.scheduling.result_cache import ResultCache
+from knnmt.service.scheduling.waiting_pieces import Piece, UnwantedError, WaitingPieces, giving_way
+from knnmt.service.scheduling.waiting_texts import LONG, Arrival, Owner, WaitingText, Watch, growing, hand_over, refuse
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
 from knnmt.translator.session import PreparedText, Session

@@ -16,8 +16,8 @@ from typing import Any
 
 import uvicorn
 
-from knnmt.service.app import make_app
-from knnmt.service.connections import Connections
+from knnmt.service.http.app import make_app
+from knnmt.service.http.connections import Connections
 from knnmt.service.service import Service
 
 _ANSWERING_SECONDS = 0.5  # to tell clients whose requests are not done
