@@ -86,7 +86,9 @@ def test_a_translation_is_heard_while_it_grows(client: Client, monkeypatch: pyte
     heard: list[tuple[int, str]] = []
     asked: dict[str, Any] = {"beam": 1, "protect": False, "exact_matches": "ignore"}
     texts = ["", "Satz 3 ja ja ja"]
-    made = {each.index: each.text for each in client.stream(texts, so_far=lambda *told: heard.append(told), **asked)}
+    made = {
+        each.index: each.text for each in client.stream(texts, on_partial=lambda *told: heard.append(told), **asked)
+    }
     assert made == {number: each.text for number, each in enumerate(client.translate(texts, **asked))}
     assert {index for index, _ in heard} == {1}
     assert all(made[1].startswith(grown) for _, grown in heard)
@@ -123,7 +125,7 @@ def test_a_document_is_translated_into_a_file(client: Client, tmp_path: Path) ->
     document, output = tmp_path / "Größe.json", tmp_path / "out.json"
     document.write_text('{"a": "Satz 1 ja"}', encoding="utf-8")
     heard: list[ServedDocument] = []
-    done = client.translate_document(document, output, glossary={"Wort": "word"}, tell=heard.append)
+    done = client.translate_document(document, output, glossary={"Wort": "word"}, on_progress=heard.append)
     assert (done.state, done.done, done.of, done.name) == ("done", 1, 1, "Größe.json")
     assert json.loads(output.read_bytes()) == {"a": "line 1 yes"}
     with pytest.raises(ServiceError) as raised:

@@ -28,7 +28,7 @@ from knnmt.service.http.request_shapes import Body
 from knnmt.service.http.requests import while_connected
 from knnmt.service.problems import Problem
 from knnmt.service.scheduling.fair_threads import FairThreads
-from knnmt.service.service import all_awaited
+from knnmt.service.service import results_of
 from knnmt.translator.translator import Translator
 from support.services import StartService
 
@@ -207,11 +207,11 @@ def test_the_event_loop_is_woken_once_for_all_texts_of_a_request() -> None:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(loop, "call_soon_threadsafe", counted)
-            awaited = asyncio.ensure_future(all_awaited(futures))
+            shielded = asyncio.ensure_future(results_of(futures))
             await asyncio.sleep(0)
             for number, each in enumerate(futures):
                 each.set_result(number)
-            return await awaited
+            return await shielded
 
     assert asyncio.run(results()) == [*range(100)]
     assert woken == 1
@@ -222,11 +222,11 @@ def test_of_texts_that_cannot_be_translated_the_first_error_is_known_at_once(cou
     futures: list[Future[int]] = [Future() for _ in range(count)]
 
     async def results() -> list[int]:
-        awaited = asyncio.ensure_future(all_awaited(futures))
+        shielded = asyncio.ensure_future(results_of(futures))
         await asyncio.sleep(0)
         if count:
             futures[-1].set_exception(Problem(422, "invalid_request", "no text"))
-        return await asyncio.wait_for(awaited, 5)
+        return await asyncio.wait_for(shielded, 5)
 
     if not count:
         assert asyncio.run(results()) == []

@@ -211,7 +211,7 @@ def new_key(
     check(all(key.name != name for key in keys), f"{file}: the file already has a key {name!r}; choose another name")
     secret = _PREFIX + secrets.token_urlsafe(32)
     added = Key(name, _digest(secret), role, None if domains is None else tuple(domains), per_minute)
-    content = json.dumps({"keys": [_told(key) for key in (*keys, added)]}, indent=1).encode() + b"\n"
+    content = json.dumps({"keys": [_as_json(key) for key in (*keys, added)]}, indent=1).encode() + b"\n"
 
     def write(out: Any) -> None:
         os.fchmod(out.fileno(), 0o600) if hasattr(os, "fchmod") else None
@@ -221,24 +221,28 @@ def new_key(
     return secret
 
 
-def _key(file: Path, told: dict[str, Any]) -> Key:
-    domains = told.get("domains")
+def _key(file: Path, content: dict[str, Any]) -> Key:
+    domains = content.get("domains")
     texts = domains is None or (isinstance(domains, list) and all(isinstance(each, str) for each in domains))
-    named = all(isinstance(told.get(each), str) for each in ("name", "sha256", "role"))
-    known = told.keys() <= {"name", "sha256", "role", "domains", "per_minute"}
+    named = all(isinstance(content.get(each), str) for each in ("name", "sha256", "role"))
+    known = content.keys() <= {"name", "sha256", "role", "domains", "per_minute"}
     if not (texts and named and known):
         raise InputError(
             f"{file}: expected keys with name, sha256 and role, optionally domains and per_minute; found something else"
         )
     return Key(
-        told["name"], told["sha256"], told["role"], None if domains is None else tuple(domains), told.get("per_minute")
+        content["name"],
+        content["sha256"],
+        content["role"],
+        None if domains is None else tuple(domains),
+        content.get("per_minute"),
     )
 
 
-def _told(key: Key) -> dict[str, Any]:
-    told = {"name": key.name, "sha256": key.sha256, "role": key.role}
+def _as_json(key: Key) -> dict[str, Any]:
+    content = {"name": key.name, "sha256": key.sha256, "role": key.role}
     more = {"domains": key.domains, "per_minute": key.per_minute}
-    return {**told, **{name: value for name, value in more.items() if value is not None}}
+    return {**content, **{name: value for name, value in more.items() if value is not None}}
 
 
 def _digest(key: str) -> str:

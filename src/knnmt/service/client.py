@@ -97,23 +97,23 @@ class Client:
         texts: Sequence[str],
         *,
         domain: str | None = None,
-        so_far: Callable[[int, str], object] | None = None,
+        on_partial: Callable[[int, str], object] | None = None,
         **settings: Any,
     ) -> Iterator[ServedTranslation]:
         """Yield translations as they are done, each with the `index` of its text.
 
-        so_far: is called with the index of a text and its translation so far, which may still change; not by a service
-            on a GPU
+        on_partial: is called with the index of a text and its translation so far, which may still change; not for a
+            service on a GPU
         """
-        asked = {**settings, "stream": True, "so_far": so_far is not None}
-        with self._answer("POST", "/v1/translate", self._about(list(texts), domain, asked)) as response:
+        query = {**settings, "stream": True, "so_far": on_partial is not None}
+        with self._answer("POST", "/v1/translate", self._about(list(texts), domain, query)) as response:
             while line := response.readline(_MAX_LINE_BYTES):
                 content = _parsed(line)
                 if isinstance(content, dict) and "code" in content:
                     raise ServiceError(str(content.get("message")), str(content["code"]))
-                if so_far is not None and isinstance(content, dict) and "so_far" in content:
+                if on_partial is not None and isinstance(content, dict) and "so_far" in content:
                     grown = _read(_Grown, content)
-                    so_far(grown.index, grown.so_far)
+                    on_partial(grown.index, grown.so_far)
                 else:
                     yield _read(ServedTranslation, content)
 
@@ -162,9 +162,11 @@ class Client:
         This returns when it is sent; `wait` waits for the job.
         """
         path = Path(path)
-        asked = urlencode({"name": path.name, "skip_malformed": _told(skip_malformed), "unfinished": _told(unfinished)})
+        query = urlencode(
+            {"name": path.name, "skip_malformed": _yes_or_no(skip_malformed), "unfinished": _yes_or_no(unfinished)}
+        )
         with _opened(path) as file:
-            where = f"/v1/domains/{quote(domain, safe='')}/memories?{asked}"
+            where = f"/v1/domains/{quote(domain, safe='')}/memories?{query}"
             return _read(SentMemory, self._ask("POST", where, file))
 
     def memory(self, number: str) -> SentMemory:
@@ -179,12 +181,12 @@ class Client:
         """Cancel the job of a memory."""
         return _read(SentMemory, self._ask("DELETE", f"/v1/jobs/{quote(number, safe='')}"))
 
-    def wait(self, number: str, tell: Callable[[SentMemory], object] = lambda _: None) -> SentMemory:
+    def wait(self, number: str, on_progress: Callable[[SentMemory], object] = lambda _: None) -> SentMemory:
         """Wait until a job is over.
 
-        If it failed or was cancelled, raise a `ServiceError`. tell: is called with its progress
+        If it failed or was cancelled, raise a `ServiceError`. on_progress: is called with its progress
         """
-        job = _when_over(lambda: self.memory(number), tell)
+        job = _when_over(lambda: self.memory(number), on_progress)
         if job.state != "done":
             raise ServiceError(job.message or f"the job was {job.state}", job.state)
         return job
@@ -200,14 +202,14 @@ class Client:
         glossary: Mapping[str, str] | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
-        tell: Callable[[ServedDocument], object] = lambda _: None,
+        on_progress: Callable[[ServedDocument], object] = lambda _: None,
     ) -> ServedDocument:
         """Translate what is missing in a document (PO, XLIFF, DOCX and so on), and write the whole document to
         `output`.
 
         glossary: terms and their translations
         source_language, target_language: for models of many languages
-        tell: is called with the progress
+        on_progress: is called with the progress
 
         If the document cannot be translated, this raises a `ServiceError` and writes nothing.
         """
@@ -215,7 +217,7 @@ class Client:
             path, domain=domain, glossary=glossary, source_language=source_language, target_language=target_language
         )
         try:
-            done = _when_over(lambda: self.document(sent.id), tell)
+            done = _when_over(lambda: self.document(sent.id), on_progress)
             content = self.take_document(sent.id)  # if it failed, this raises the reason
         except BaseException:
             with suppress(ServiceError):
@@ -237,9 +239,9 @@ class Client:
         path = Path(path)
         named = domain if domain is not None else self._domain
         languages = (("source_language", source_language), ("target_language", target_language))
-        asked = [("name", path.name), ("domain", named), *languages]
+        query = [("name", path.name), ("domain", named), *languages]
         terms = [("term", f"{source}={target}") for source, target in (glossary or {}).items()]
-        given = urlencode([(name, value) for name, value in [*asked, *terms] if value is not None])
+        given = urlencode([(name, value) for name, value in [*query, *terms] if value is not None])
         with _opened(path) as file:
             return _read(ServedDocument, self._ask("POST", f"/v1/documents?{given}", file))
 
@@ -306,11 +308,11 @@ class Client:
             connection.close()
 
 
-def _when_over(look: Callable[[], Work], tell: Callable[[Work], object]) -> Work:
-    """Ask again and again until something is over. tell: is called with its progress"""
+def _when_over(look: Callable[[], Work], on_progress: Callable[[Work], object]) -> Work:
+    """Ask again and again until something is over. on_progress: is called with its progress"""
     pause, most = _POLL_SECONDS
     while not (work := look()).is_over:
-        tell(work)
+        on_progress(work)
         time.sleep(pause)
         pause = min(2 * pause, most)
     return work
@@ -323,7 +325,7 @@ def _opened(path: Path) -> IO[bytes]:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _told(value: bool) -> str:
+def _yes_or_no(value: bool) -> str:
     return "true" if value else "false"
 
 

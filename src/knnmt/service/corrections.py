@@ -16,7 +16,7 @@ from threading import Lock
 from knnmt.config import check
 from knnmt.datastore.correcting import Replacement
 from knnmt.datastore.publication import storage_errors
-from knnmt.service.data_directory import read_kept, write_kept
+from knnmt.service.data_directory import read_record, write_record
 from knnmt.service.problems import Problem
 
 _CORRECTIONS = "corrections"
@@ -49,7 +49,7 @@ class LearnedCorrection:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Content:
     """The content of a file."""
 
     corrections: tuple[LearnedCorrection, ...]
@@ -66,7 +66,7 @@ class Corrections:
             with storage_errors(self._place):
                 self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             for file in self._place.glob("*.json"):
-                if (kept := read_kept(file, _Kept, _MAX_FILE_BYTES)) is not None:
+                if (kept := read_record(file, _Content, _MAX_FILE_BYTES)) is not None:
                     self._known[file.stem] = list(kept.corrections)
 
     def learn(self, domain: str, by: str, replacements: Iterable[Replacement]) -> None:
@@ -112,7 +112,7 @@ class Corrections:
             return
         file = self._place / f"{domain}.json"
         if corrections:
-            write_kept(file, _Kept(tuple(corrections)))
+            write_record(file, _Content(tuple(corrections)))
         else:
             with storage_errors(file):
                 file.unlink(missing_ok=True)

@@ -46,7 +46,7 @@ _log = logging.getLogger("knnmt.service")
 Record = TypeVar("Record")
 
 
-def write_kept(file: Path, record: Any) -> None:
+def write_record(file: Path, record: Any) -> None:
     """Write a record, which is a dataclass."""
     content = json.dumps(asdict(record), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
@@ -58,7 +58,7 @@ def write_kept(file: Path, record: Any) -> None:
     publish_file(file, write)
 
 
-def read_kept(file: Path, kind: type[Record], most_bytes: int, number: str | None = None) -> Record | None:
+def read_record(file: Path, kind: type[Record], most_bytes: int, number: str | None = None) -> Record | None:
     """The record of a file; None if there is none. A file that cannot be read is logged and counts as none.
 
     number: the id that the record must have

@@ -57,7 +57,7 @@ class DocumentWork:
 
     client: whose turns its texts take (`Caller.client`)
     languages: for formats that hold any number of them
-    told: the languages that the model is told
+    model_languages: the languages that the model is told, if it needs them
     with_remarks: whether the document gets remarks about where its translations came from
     ignore_stated: ignore the languages that the document states
     """
@@ -65,7 +65,7 @@ class DocumentWork:
     domain: Domain
     client: Hashable
     languages: RequestedLanguages
-    told: RequestedLanguages = (None, None)
+    model_languages: RequestedLanguages = (None, None)
     glossary: Glossary | None = None
     settings: TranslationSettings = field(default_factory=TranslationSettings)
     with_remarks: bool = False
@@ -213,12 +213,12 @@ class Documents:
         if self._translator.chooses_model:
             languages: RequestedLanguages | None = work.domain.languages
             if languages is None:
-                choice = model_for_document(document, PurePath(sent.name), work.told)
+                choice = model_for_document(document, PurePath(sent.name), work.model_languages)
                 languages = choice.source, choice.target
                 document = open_document(sent.source, languages)
                 document.ignores_languages = work.ignore_stated
-            work = replace(work, languages=languages, told=languages)
-        engine = self._translator.between(work.told).engine
+            work = replace(work, languages=languages, model_languages=languages)
+        engine = self._translator.between(work.model_languages).engine
         known = Languages(*work.languages, engine.languages.codes)
         direction_of(document, sent.name, known, f"the domain {work.domain.name!r}", "name a domain of these languages")
         units = to_translate(document)
@@ -260,8 +260,8 @@ class Documents:
                 work.domain.store,
                 None,
                 work.glossary,
-                source_lang=work.told[0],
-                target_lang=work.told[1],
+                source_lang=work.model_languages[0],
+                target_lang=work.model_languages[1],
                 context=context,
                 text_kinds=kinds_of_text,
             )

@@ -155,15 +155,15 @@ class Domains:
         return found
 
 
-def fits(asked: Tags, own: Tags) -> bool:
+def fits(requested: Tags, own: Tags) -> bool:
     """Whether two languages are the requested ones, or may be because they are unknown; None is any language."""
-    return all(_fits(*each) for each in zip(asked, own, strict=True))
+    return all(_fits(*each) for each in zip(requested, own, strict=True))
 
 
-def _fits(asked: str | None, own: str | None) -> bool:
+def _fits(requested: str | None, own: str | None) -> bool:
     """Whether a language is the requested one, or may be because it is unknown."""
     is_known = own is not None and same_language(own, own) is not None
-    return asked is None or not is_known or same_language(asked, own or "") is True
+    return requested is None or not is_known or same_language(requested, own or "") is True
 
 
 def _is_name(name: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
-from knnmt.service.data_directory import read_kept, write_kept
+from knnmt.service.data_directory import read_record, write_record
 from knnmt.service.problems import Problem
 
 _FILE = "exchanges.json"
@@ -45,7 +45,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Content:
     """The content of the file."""
 
     exchanges: tuple[Exchange, ...] = ()
@@ -58,8 +58,8 @@ class Exchanges:
         self._file = None if data is None else data.resolve() / _FILE
         self._lock = Lock()
         self._arriving: set[str] = set()
-        kept = None if self._file is None else read_kept(self._file, _Kept, _MAX_FILE_BYTES)
-        self._known: Mapping[str, Exchange] = {each.id: each for each in (kept or _Kept()).exchanges}
+        kept = None if self._file is None else read_record(self._file, _Content, _MAX_FILE_BYTES)
+        self._known: Mapping[str, Exchange] = {each.id: each for each in (kept or _Content()).exchanges}
 
     def begin(self, operation: Operation, by: str, domain: str, file_name: str = "") -> Exchange:
         """Start a new one; the oldest are deleted."""
@@ -102,6 +102,6 @@ class Exchanges:
             others = [each for each in self._known.values() if each.created > long_ago and each.id != new.id]
             kept = (*others[-_MAX_KEPT + 1 :], new)
             if self._file is not None:
-                write_kept(self._file, _Kept(kept))
+                write_record(self._file, _Content(kept))
             self._known = {each.id: each for each in kept}
         return new

@@ -20,7 +20,7 @@ from knnmt.datastore.publication import storage_errors
 from knnmt.engine.language_codes import same_language
 from knnmt.errors import KnnmtError
 from knnmt.service.access import Caller
-from knnmt.service.data_directory import read_kept, write_kept
+from knnmt.service.data_directory import read_record, write_record
 from knnmt.service.problems import Problem, problem_of
 
 _GLOSSARIES = "glossaries"
@@ -49,7 +49,7 @@ class Dictionary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptGlossary:
+class StoredGlossary:
     """A glossary.
 
     by: the name of the key that made it
@@ -78,7 +78,7 @@ class KeptGlossary:
             if (source is None or _is_same(each.source, source)) and (target is None or _is_same(each.target, target))
         ]
 
-    def with_dictionary(self, new: Dictionary) -> KeptGlossary:
+    def with_dictionary(self, new: Dictionary) -> StoredGlossary:
         """A copy in which this dictionary replaces the one of the same languages."""
         others = tuple(each for each in self.dictionaries if each.pair != new.pair)
         return replace(self, dictionaries=(*others, new))
@@ -93,12 +93,12 @@ class Glossaries:
     def __init__(self, data: Path | None) -> None:
         self._place = None if data is None else data.resolve() / _GLOSSARIES
         self._changing = Lock()
-        self._known: dict[str, KeptGlossary] = {}
+        self._known: dict[str, StoredGlossary] = {}
         if self._place is not None:
             with storage_errors(self._place):
                 self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             for found in sorted(self._place.glob("*.json")):
-                if (read := read_kept(found, KeptGlossary, _MAX_FILE_BYTES, found.stem)) is not None:
+                if (read := read_record(found, StoredGlossary, _MAX_FILE_BYTES, found.stem)) is not None:
                     self._known[read.id] = read
 
     @property
@@ -106,18 +106,18 @@ class Glossaries:
         """Whether glossaries outlast the service."""
         return self._place is not None
 
-    def seen_by(self, caller: Caller) -> list[KeptGlossary]:
+    def seen_by(self, caller: Caller) -> list[StoredGlossary]:
         """The glossaries that a caller may use, the oldest first."""
         return sorted((each for each in self._known.values() if _sees(caller, each)), key=lambda each: each.created)
 
-    def of(self, number: str, caller: Caller) -> KeptGlossary:
+    def of(self, number: str, caller: Caller) -> StoredGlossary:
         """A glossary that a caller may use."""
         found = self._known.get(number.lower())
         if found is None or not _sees(caller, found):
             raise Problem(404, "unknown_glossary", f"there is no glossary {number[:80]!r}")
         return found
 
-    def make(self, name: str, dictionaries: tuple[Dictionary, ...], caller: Caller) -> KeptGlossary:
+    def make(self, name: str, dictionaries: tuple[Dictionary, ...], caller: Caller) -> StoredGlossary:
         """Make and keep a glossary."""
         if len(self._known) >= _MAX_GLOSSARIES:
             raise Problem(
@@ -126,20 +126,20 @@ class Glossaries:
         if not 0 < len(name) <= _MAX_NAME_CHARACTERS:
             raise Problem(422, "invalid_request", f"a name must have 1 to {_MAX_NAME_CHARACTERS:,} characters")
         return self.put(
-            KeptGlossary(
+            StoredGlossary(
                 id=str(uuid.uuid4()), name=name, by=caller.name, created=time.time(), dictionaries=dictionaries
             )
         )
 
-    def put(self, glossary: KeptGlossary) -> KeptGlossary:
+    def put(self, glossary: StoredGlossary) -> StoredGlossary:
         """Replace the glossary with the same id."""
         with self._changing:
             if self._place is not None:
-                write_kept(self._place / _file_name(glossary.id), glossary)
+                write_record(self._place / _file_name(glossary.id), glossary)
             self._known[glossary.id] = glossary
         return glossary
 
-    def delete(self, glossary: KeptGlossary) -> None:
+    def delete(self, glossary: StoredGlossary) -> None:
         """Delete a glossary."""
         with self._changing:
             if self._place is not None:
@@ -210,5 +210,5 @@ def _file_name(number: str) -> str:
     return f"{number}.json"
 
 
-def _sees(caller: Caller, glossary: KeptGlossary) -> bool:
+def _sees(caller: Caller, glossary: StoredGlossary) -> bool:
     return caller.name == glossary.by or (caller.may("admin") and caller.sees_all)

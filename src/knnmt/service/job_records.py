@@ -20,7 +20,7 @@ from knnmt.config import check
 from knnmt.datastore.publication import storage_errors
 from knnmt.service.background import WorkRecord
 from knnmt.service.config import require_name
-from knnmt.service.data_directory import read_kept, write_kept
+from knnmt.service.data_directory import read_record, write_record
 
 _RECORD = "job.json"
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -89,12 +89,12 @@ class JobRecords:
             if not (found / _RECORD).exists():  # it was being received
                 shutil.rmtree(found, ignore_errors=True)
                 continue
-            if (job := read_kept(found / _RECORD, Job, _MAX_RECORD_BYTES, found.name)) is not None:
+            if (job := read_record(found / _RECORD, Job, _MAX_RECORD_BYTES, found.name)) is not None:
                 yield job
 
     def save(self, job: Job) -> None:
         """Write the record of a job, in one step."""
-        write_kept(self.directory(job.id) / _RECORD, job)
+        write_record(self.directory(job.id) / _RECORD, job)
 
     def clear(self, job: Job) -> None:
         """Delete all files of a job except its record."""

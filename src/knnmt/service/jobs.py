@@ -51,7 +51,7 @@ class Incoming:
                 place.mkdir(mode=0o700)
                 self._out = open(place / file, "xb", opener=private)  # noqa: SIM115 - closed by `close`
         except BaseException:
-            jobs._has_come()
+            jobs._end_receiving()
             raise
 
     def write(self, content: bytes) -> None:
@@ -59,12 +59,12 @@ class Incoming:
         with storage_errors(self._place):
             self._out.write(content)
 
-    def begin(self, **asked: Any) -> Job:
+    def begin(self, **options: Any) -> Job:
         """Start a job, now that the memory is complete."""
         with storage_errors(self._place):
             self._out.flush()
             output_files.sync(self._out.fileno())
-        job = self._make(**asked)
+        job = self._make(**options)
         self._made = True
         return job
 
@@ -73,7 +73,7 @@ class Incoming:
         self._out.close()
         if not self._made:
             shutil.rmtree(self._place, ignore_errors=True)
-        self._jobs._has_come()
+        self._jobs._end_receiving()
 
 
 class Jobs:
@@ -85,7 +85,7 @@ class Jobs:
         self._limits, self._translator, self._domains, self._writers = limits, translator, domains, writers
         self._disk = None if data is None else JobRecords(data)
         self._changing = Lock()
-        self._coming = 0  # memories that are being received
+        self._receiving = 0  # memories that are being received
         self._work = Background[Job](
             limits.jobs,
             "job",
@@ -120,23 +120,23 @@ class Jobs:
                 ("the service was started without a data directory, so it cannot accept memories"),
             )
         with self._changing:
-            waiting = self._coming + sum(job.state == "waiting" for job in self)
+            waiting = self._receiving + sum(job.state == "waiting" for job in self)
             if self._work.is_closed or waiting >= self._limits.waiting_jobs:
                 raise Problem(429, "too_many_jobs", f"{waiting} memories are already waiting; send this one later", 60)
-            self._coming += 1
+            self._receiving += 1
         ending = plain_name(PurePath(name)).suffix.lower()
         file = f"memory{ending if _ENDING.fullmatch(ending) else ''}"
         number = secrets.token_hex(8)
         return Incoming(self, self._disk.directory(number), file, partial(self._begin, id=number, name=name, file=file))
 
-    def _begin(self, **asked: Any) -> Job:
-        job = Job(**asked)
+    def _begin(self, **options: Any) -> Job:
+        job = Job(**options)
         self._work.add(job)
         return job
 
-    def _has_come(self) -> None:
+    def _end_receiving(self) -> None:
         with self._changing:
-            self._coming -= 1
+            self._receiving -= 1
 
     def cancel(self, number: str) -> Job:
         """Cancel a job. What it has already put into a domain stays."""
@@ -231,14 +231,14 @@ class Jobs:
                 process.stdin.write(self._work_of(job).line())
                 process.stdin.flush()
                 for line in process.stdout:
-                    told = parse_json(line)
-                    if "error" in told:
-                        raise Problem(422, "failed", self._in_words(job, told["error"]))
-                    ended = ended or "ended" in told
-                    made = made or told.get("made", False)
-                    if "built" in told:
+                    report = parse_json(line)
+                    if "error" in report:
+                        raise Problem(422, "failed", self._in_words(job, report["error"]))
+                    ended = ended or "ended" in report
+                    made = made or report.get("made", False)
+                    if "built" in report:
                         self._serve(job)
-                    self._hear(job, told)
+                    self._record(job, report)
                 process.stdin.close()
         except BrokenPipeError:  # it ended at once
             pass
@@ -248,12 +248,12 @@ class Jobs:
             raise Problem(500, "ended", _how_it_ended(process.returncode))
         return made
 
-    def _hear(self, job: Job, told: dict[str, Any]) -> None:
-        lines = [*told.get("read", ()), *([told["warning"]] if "warning" in told else [])]
+    def _record(self, job: Job, report: dict[str, Any]) -> None:
+        lines = [*report.get("read", ()), *([report["warning"]] if "warning" in report else [])]
         lines = [self._in_words(job, line) for line in lines]
         known = self.of(job.id)
         summary = (*known.summary, *lines)[:_MAX_LINES]
-        self._work.update(job, done=told.get("done", known.done), of=told.get("of", known.of), summary=summary)
+        self._work.update(job, done=report.get("done", known.done), of=report.get("of", known.of), summary=summary)
 
     def _in_words(self, job: Job, message: str) -> str:
         """A message for clients, with the sender's names of files."""

@@ -44,7 +44,7 @@ from knnmt.translator.translator import Translator
 
 _LOCKED_SECONDS = 30.0  # the process of a killed service may live this much longer
 _HELD = "already in the domain"
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class MemoryWork:
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
-def do(work: MemoryWork, tell: Tell) -> None:
+def do(work: MemoryWork, report: Report) -> None:
     """Make a store from the file and report its progress and its result."""
     held = None if work.domain is None else Datastore.open(work.domain)
     if held is not None and held.manifest.transforms:
@@ -88,7 +88,7 @@ def do(work: MemoryWork, tell: Tell) -> None:
             f"the keys of the domain's store were changed after building ({', '.join(held.manifest.transforms)}), "
             f"so nothing can be added to it"
         )
-    work = _with_model(work, tell)
+    work = _with_model(work, report)
     assert work.source_language is not None  # noqa: S101 - chosen with the model
     assert work.target_language is not None  # noqa: S101
     config = BuildConfig(work.source_language, work.target_language)
@@ -116,23 +116,23 @@ def do(work: MemoryWork, tell: Tell) -> None:
         raise InputError(
             f"{work.name}: has {total:,} pairs; the service takes at most {work.pairs:,}: split the memory"
         )
-    tell({"done": 0, "of": total})
+    report({"done": 0, "of": total})
     if held is None:
-        _adapt(work, config, reading, tell)
+        _adapt(work, config, reading, report)
         return
     pairs = _new(_named(reading, work), held, reading)
     if Path(work.store).exists():  # its builder was killed before it could report
-        _report_again(work, pairs, reading, tell)
+        _report_again(work, pairs, reading, report)
         return
     first = next(pairs, None)
     if first is None and reading.report.skipped[_HELD]:
-        tell({"ended": True, "made": False, "read": reading.summary()})
+        report({"ended": True, "made": False, "read": reading.summary()})
         return
     first_ones = [] if first is None else [first]
-    _make_store(work, config, chain(first_ones, pairs), reading, total, tell)
+    _make_store(work, config, chain(first_ones, pairs), reading, total, report)
 
 
-def _with_model(work: MemoryWork, tell: Tell) -> MemoryWork:
+def _with_model(work: MemoryWork, report: Report) -> MemoryWork:
     """The work with a model and languages."""
     if work.model is not None:
         return work
@@ -140,16 +140,16 @@ def _with_model(work: MemoryWork, tell: Tell) -> MemoryWork:
         format=work.format, on_error="skip" if work.skip_malformed else "stop", max_bytes=work.unpacked_bytes
     )
     choice = model_for_memories([Path(work.file)], work.source_language, work.target_language, reading)
-    tell({"read": [f"model      {choice}"]})
+    report({"read": [f"model      {choice}"]})
     return replace(work, model=choice.name, source_language=choice.source, target_language=choice.target)
 
 
-def _report_again(work: MemoryWork, pairs: Iterator[SegmentPair], reading: MemoryReading, tell: Tell) -> None:
+def _report_again(work: MemoryWork, pairs: Iterator[SegmentPair], reading: MemoryReading, report: Report) -> None:
     """Report the same as the process that built the store and was killed."""
     store, engine = Datastore.open(work.store), _engine(work)
     too_long = sum(1 for _ in pairs) - sum(1 for _ in store.units())
     dropped = Counter({too_long_for(engine.max_positions): too_long} if too_long > 0 else {})
-    tell({"ended": True, "made": True, "read": reading.summary(dropped)})
+    report({"ended": True, "made": True, "read": reading.summary(dropped)})
 
 
 def _make_store(
@@ -158,30 +158,30 @@ def _make_store(
     pairs: Iterator[SegmentPair],
     reading: MemoryReading,
     total: int,
-    tell: Tell,
+    report: Report,
 ) -> None:
     def progress(done: int, _entries: int) -> None:
         left_out = sum(reading.report.skipped.values())
-        tell({"done": min(done + left_out, total), "of": total})
+        report({"done": min(done + left_out, total), "of": total})
 
     # The settings of the domain apply.
     made = build(pairs, work.store, config, estimate=False, model=_engine(work), progress=progress)
-    tell({"ended": True, "made": True, "read": reading.summary(made.dropped)})
+    report({"ended": True, "made": True, "read": reading.summary(made.dropped)})
 
 
-def _adapt(work: MemoryWork, config: BuildConfig, reading: MemoryReading, tell: Tell) -> None:
+def _adapt(work: MemoryWork, config: BuildConfig, reading: MemoryReading, report: Report) -> None:
     """Make the store of a new domain as `knnmt adapt` does. It can be served before it is tuned."""
     store = Path(work.store)
     if store.exists() and not is_unfinished(store):  # its process was killed before it could say so
-        tell({"built": True, "ended": True, "made": True})
+        report({"built": True, "ended": True, "made": True})
         return
 
     @contextlib.contextmanager
     def bars(step: str, _unit: str) -> Iterator[Progress]:
-        yield (lambda done, total: tell({"done": done, "of": total})) if step == "building" else ignore
+        yield (lambda done, total: report({"done": done, "of": total})) if step == "building" else ignore
 
     planned = plan(lambda: _named(reading, work))
-    tell({"read": reading.summary()})
+    report({"read": reading.summary()})
     with Translator(
         work.model,
         device=work.device,
@@ -194,12 +194,12 @@ def _adapt(work: MemoryWork, config: BuildConfig, reading: MemoryReading, tell: 
             store,
             config,
             model=translator,
-            on_message=lambda line: tell({"read": [line]}),
+            on_message=lambda line: report({"read": [line]}),
             progress=bars,
             work=work_beside(Path(work.file)),
-            on_built=lambda: tell({"built": True}),
+            on_built=lambda: report({"built": True}),
         )
-    tell({"done": planned.count, "of": planned.count, "ended": True, "made": True})
+    report({"done": planned.count, "of": planned.count, "ended": True, "made": True})
 
 
 def _engine(work: MemoryWork) -> Engine[Any]:
@@ -229,25 +229,25 @@ def _new(pairs: Iterator[SegmentPair], store: Datastore, reading: MemoryReading)
 
 def main() -> None:
     """Do one piece of work in this process."""
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of libraries goes to the log
 
-    def tell(content: dict[str, Any]) -> None:
-        told.write(json.dumps(content) + "\n")
-        told.flush()
+    def report(content: dict[str, Any]) -> None:
+        output.write(json.dumps(content) + "\n")
+        output.flush()
 
     work = as_record(MemoryWork, parse_json(sys.stdin.buffer.readline()))
     if work.domain is None:  # the store becomes a domain in the data directory, which is private
         os.umask(0o077)
     end_with_the_service()
-    warnings.showwarning = lambda message, *_: tell({"warning": str(message)})
+    warnings.showwarning = lambda message, *_: report({"warning": str(message)})
     try:
-        while_unlocked(lambda: do(work, tell), _LOCKED_SECONDS, pause=0.5)
+        while_unlocked(lambda: do(work, report), _LOCKED_SECONDS, pause=0.5)
     except KnnmtError as error:
-        tell({"error": str(error)})
+        report({"error": str(error)})
     except Exception as error:
         traceback.print_exc()
-        tell({"error": f"the process of the job failed ({type(error).__name__}); the service's log says where"})
+        report({"error": f"the process of the job failed ({type(error).__name__}); the service's log says where"})
 
 
 if __name__ == "__main__":

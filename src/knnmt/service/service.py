@@ -35,7 +35,7 @@ from knnmt.service.scheduling.fair_queue import Shares
 from knnmt.service.scheduling.fair_threads import FairThreads
 from knnmt.service.scratch import Scratch
 from knnmt.service.usage import Usage
-from knnmt.service.writing import Writers, Written
+from knnmt.service.writing import WriteResult, Writers
 from knnmt.translator.memories import Request
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation
@@ -120,7 +120,7 @@ class Service:
         async with self.texts.hold(client, len(requests)):
             futures = self.batcher.submit(requests, settings, client=client)
             try:
-                return await all_awaited(futures)
+                return await results_of(futures)
             finally:
                 for future in futures:  # no effect on those that are done
                     future.cancel()
@@ -140,13 +140,15 @@ class Service:
                 retry_after=5,
             ) from None
 
-    async def correct(self, domain: Domain, by: str, pairs: Sequence[SegmentPair]) -> Written:
+    async def correct(self, domain: Domain, by: str, pairs: Sequence[SegmentPair]) -> WriteResult:
         """Let pairs replace what a domain holds for their sources. by: the name of the caller's key"""
-        written = await awaited(await asyncio.to_thread(self.writers.of(domain.required_store()).put, "replace", pairs))
+        written = await shielded(
+            await asyncio.to_thread(self.writers.of(domain.required_store()).put, "replace", pairs)
+        )
         await asyncio.to_thread(self.corrections.learn, domain.name, by, written.replacements)
         return written
 
-    async def undo(self, domain: Domain, number: str) -> Written:
+    async def undo(self, domain: Domain, number: str) -> WriteResult:
         """Undo a correction: the domain holds again what it held for the source before."""
         correction = self.corrections.one(domain.name, number)
 
@@ -158,21 +160,21 @@ class Service:
                 )
             return change
 
-        written = await awaited(self.writers.of(domain.required_store()).do(undone))
+        written = await shielded(self.writers.of(domain.required_store()).do(undone))
         await asyncio.to_thread(self.corrections.drop, domain.name, correction)
         return written
 
     def describe(self, domain: Domain) -> dict[str, object]:
         """A domain as clients see it, without its path on disk."""
-        told: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
+        reported: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
         if domain.store is None:
             directions = [{"source": source, "target": target} for source, target in self.directions]
             only = directions[0] if len(directions) == 1 else {"source": None, "target": None}
             languages = {"source_language": only["source"], "target_language": only["target"]}
-            return {**told, "memory": False, **languages, "directions": directions}
+            return {**reported, "memory": False, **languages, "directions": directions}
         manifest = read_manifest(domain.store)
         return {
-            **told,
+            **reported,
             "memory": True,
             "source_language": manifest.source_language,
             "target_language": manifest.target_language,
@@ -213,22 +215,22 @@ class Service:
         self.jobs.close()
         self.writers.close()
         self.batcher.close()
-        self._leave_nothing()
+        self._clean_up()
 
     def abandon(self) -> None:
         """End the process at once. Changes of stores that were confirmed are durable; jobs resume at the next start."""
         _log.warning("the service ends although work is not done: the time limit ending_seconds is over")
-        leaving = Thread(target=self._leave_nothing, daemon=True)
+        leaving = Thread(target=self._clean_up, daemon=True)
         leaving.start()
         leaving.join(_LEAVING_SECONDS)
         os._exit(0)
 
-    def _leave_nothing(self) -> None:
+    def _clean_up(self) -> None:
         self.usage.save()
         self.scratch.close()
 
 
-def awaited(future: Future[Result]) -> asyncio.Future[Result]:
+def shielded(future: Future[Result]) -> asyncio.Future[Result]:
     """Await the future of a thread.
 
     Cancelling the waiting task does not cancel it: work that has started is finished.
@@ -236,7 +238,7 @@ def awaited(future: Future[Result]) -> asyncio.Future[Result]:
     return asyncio.shield(asyncio.wrap_future(future))
 
 
-async def all_awaited(futures: Sequence[Future[Result]]) -> list[Result]:
+async def results_of(futures: Sequence[Future[Result]]) -> list[Result]:
     """Await the results of threads, or the first error.
 
     The event loop is woken once. `asyncio.gather` would wake it for each result, which takes 0.1 s for a request with
@@ -244,23 +246,23 @@ async def all_awaited(futures: Sequence[Future[Result]]) -> list[Result]:
     """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
-    left, told, changing = len(futures), not futures, Lock()
+    left, reported, changing = len(futures), not futures, Lock()
 
     def end() -> None:
         if not over.done():
             over.set_result(None)
 
     def hear(future: Future[Result]) -> None:
-        nonlocal left, told
+        nonlocal left, reported
         with changing:
             left -= 1
-            if told or (left and not future.cancelled() and future.exception() is None):
+            if reported or (left and not future.cancelled() and future.exception() is None):
                 return
-            told = True
+            reported = True
         with suppress(RuntimeError):  # the event loop has ended, and the request with it
             loop.call_soon_threadsafe(end)
 
-    if told:
+    if reported:
         return []
     for each in futures:
         each.add_done_callback(hear)

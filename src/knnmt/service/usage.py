@@ -15,7 +15,7 @@ from threading import Lock, Thread
 
 from knnmt.config import check
 from knnmt.errors import KnnmtError
-from knnmt.service.data_directory import read_kept, write_kept
+from knnmt.service.data_directory import read_record, write_record
 
 _log = logging.getLogger("knnmt.service")
 _FILE = "usage.json"
@@ -23,7 +23,7 @@ _MAX_FILE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Content:
     """The content of the file. characters: by the names of keys"""
 
     characters: dict[str, int] = field(default_factory=dict)
@@ -43,8 +43,8 @@ class Usage:
         self._seconds = seconds
         self._file = None if data is None else data.resolve() / _FILE
         self._lock, self._writing = Lock(), Lock()
-        kept = None if self._file is None else read_kept(self._file, _Kept, _MAX_FILE_BYTES)
-        self._characters = Counter((kept or _Kept()).characters)
+        kept = None if self._file is None else read_record(self._file, _Content, _MAX_FILE_BYTES)
+        self._characters = Counter((kept or _Content()).characters)
         self._written = time.monotonic()
 
     def count(self, name: str, characters: int) -> None:
@@ -67,8 +67,8 @@ class Usage:
             return
         with self._writing:
             with self._lock:
-                kept = _Kept(dict(self._characters))
+                kept = _Content(dict(self._characters))
             try:
-                write_kept(self._file, kept)
+                write_record(self._file, kept)
             except KnnmtError as error:
                 _log.error("cannot write the numbers of translated characters: %s", error)

@@ -30,7 +30,7 @@ _TOGETHER = 1_000  # pairs in one publication
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """The result of a change.
 
     generation: of the store with the change
@@ -43,8 +43,8 @@ class Written:
     removed: int = 0
     replacements: tuple[Replacement, ...] = ()
 
-    def about(self, sources: Collection[str]) -> Written:
-        """The same, with the replacements of these sources alone."""
+    def about(self, sources: Collection[str]) -> WriteResult:
+        """The result for those who changed these sources."""
         return replace(self, replacements=tuple(each for each in self.replacements if each.source in sources))
 
 
@@ -67,7 +67,7 @@ class _Change:
     kind: Literal["add", "replace", "remove", "other"]
     pairs: Sequence[SegmentPair]
     chosen: Selection | None
-    done: Future[Written]
+    done: Future[WriteResult]
     other: Callable[[Datastore], Change] | None = None
 
     def sources(self) -> set[str]:
@@ -83,27 +83,27 @@ class StoreWriter:
         translator: Translator,
         pool: ThreadPoolExecutor,
         renewal: IndexRenewal,
-        told: Callable[[WriteReport], None],
+        on_write: Callable[[WriteReport], None],
         locked_seconds: float,
     ) -> None:
         self._locked_seconds = locked_seconds
-        self._path, self._translator, self._pool, self._told = path, translator, pool, told
+        self._path, self._translator, self._pool, self._on_write = path, translator, pool, on_write
         self._renewal = renewal
         self._lock = Lock()
         self._waiting: list[_Change] = []
         self._busy = False
         self._store: Datastore | None = None
 
-    def put(self, kind: Literal["add", "replace"], pairs: Sequence[SegmentPair]) -> Future[Written]:
+    def put(self, kind: Literal["add", "replace"], pairs: Sequence[SegmentPair]) -> Future[WriteResult]:
         """Add pairs, or replace those with the same source. Pairs that the model cannot take are errors."""
         self._require_fitting(pairs)
         return self._submit(_Change(kind, pairs, None, Future()))
 
-    def remove(self, chosen: Selection) -> Future[Written]:
+    def remove(self, chosen: Selection) -> Future[WriteResult]:
         """Remove the chosen units."""
         return self._submit(_Change("remove", (), chosen, Future()))
 
-    def do(self, change: Callable[[Datastore], Change]) -> Future[Written]:
+    def do(self, change: Callable[[Datastore], Change]) -> Future[WriteResult]:
         """Make another kind of change, in its turn."""
         return self._submit(_Change("other", (), None, Future(), change))
 
@@ -133,7 +133,7 @@ class StoreWriter:
             self._store = Datastore.open(self._path, self._translator.for_store(self._path).engine, guarded=True)
         return self._store
 
-    def _submit(self, change: _Change) -> Future[Written]:
+    def _submit(self, change: _Change) -> Future[WriteResult]:
         with self._lock:
             self._waiting.append(change)
             if not self._busy:
@@ -154,7 +154,7 @@ class StoreWriter:
             else:
                 for each in group:
                     each.done.set_result(written.about(each.sources()))
-                self._told(WriteReport(group[0].kind, len(group), time.perf_counter() - began))
+                self._on_write(WriteReport(group[0].kind, len(group), time.perf_counter() - began))
                 if group[0].kind != "other":  # a job renews the index itself when all its segments are there
                     self._renewal.consider(self._opened())
 
@@ -177,7 +177,7 @@ class StoreWriter:
             self._busy = bool(group)
             return group
 
-    def _write(self, group: Sequence[_Change]) -> Written:
+    def _write(self, group: Sequence[_Change]) -> WriteResult:
         store, engine, first = self._opened(), self._translator.for_store(self._path).engine, group[0]
         pairs = [pair for change in group for pair in change.pairs]
         replacements: Sequence[Replacement] = ()
@@ -193,24 +193,24 @@ class StoreWriter:
                 change = store.add(pairs, engine)
         self._translator.refresh_store(self._path)
         manifest = store.manifest
-        return Written(manifest.generation, manifest.live_sentences, change.removed_sentences, tuple(replacements))
+        return WriteResult(manifest.generation, manifest.live_sentences, change.removed_sentences, tuple(replacements))
 
 
 class Writers:
     """The writers of all stores.
 
-    told: is called with a report of every publication
+    on_write: is called with a report of every publication
     locked_seconds: how long another process may hold a store
     """
 
     def __init__(
         self,
         translator: Translator,
-        told: Callable[[WriteReport], None] = lambda _report: None,
+        on_write: Callable[[WriteReport], None] = lambda _report: None,
         locked_seconds: float = 5.0,
     ) -> None:
         self._locked_seconds = locked_seconds
-        self._translator, self._told = translator, told
+        self._translator, self._on_write = translator, on_write
         self._pool = ThreadPoolExecutor(_WRITERS, "knnmt-write")
         self._renewal = IndexRenewal(translator.refresh_store)
         self._lock = Lock()
@@ -221,7 +221,7 @@ class Writers:
         with self._lock:
             if path not in self._writers:
                 self._writers[path] = StoreWriter(
-                    path, self._translator, self._pool, self._renewal, self._told, self._locked_seconds
+                    path, self._translator, self._pool, self._renewal, self._on_write, self._locked_seconds
                 )
             return self._writers[path]
 

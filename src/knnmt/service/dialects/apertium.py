@@ -18,9 +18,9 @@ from knnmt.service.dialects.speaking import (
     Parameters,
     SettingsParameters,
     caller_with,
+    errors_as,
     read,
-    route_telling,
-    told_as,
+    route_with_errors,
     with_body,
     with_query,
 )
@@ -29,18 +29,18 @@ from knnmt.service.http.requests import TheService, requested_domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 
-_TELLING = told_as({401: 403, 422: 400, 409: 400}, explanation="message", responseDetails="message")
+_ERRORS = errors_as({401: 403, 422: 400, 409: 400}, explanation="message", responseDetails="message")
 _SHORT_ESCAPE = re.compile(r'\\(u[0-9a-f]{4}|["\\bfnrt])')
-router = APIRouter(prefix="/apy", tags=["Apertium"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+router = APIRouter(prefix="/apy", tags=["Apertium"], route_class=route_with_errors(_ERRORS), responses=BAD_REQUEST)
 
 
-class KeyAsked(Parameters):
+class KeyParameters(Parameters):
     """The parameters of every request."""
 
     key: str | None = Field(default=None, max_length=200)
 
 
-class TranslateAsked(KeyAsked, SettingsParameters):
+class TranslateParameters(KeyParameters, SettingsParameters):
     """A text. Other parameters are accepted and have no effect."""
 
     q: str = Field(examples=["Die Datei wurde gelöscht."])
@@ -79,43 +79,43 @@ class TranslateAnswer(BaseModel):
     responseStatus: int  # noqa: N815
 
 
-@router.get("/listPairs", response_model=PairsAnswer, openapi_extra=with_query(KeyAsked))
+@router.get("/listPairs", response_model=PairsAnswer, openapi_extra=with_query(KeyParameters))
 async def pairs(request: Request, service: TheService) -> Response:
     """The pairs of languages of the domain."""
-    caller = caller_with(service, request, (await read(request, KeyAsked)).key)
+    caller = caller_with(service, request, (await read(request, KeyParameters)).key)
     domain = requested_domain(request, service, caller, None)
     found = directions.pairs(service, domain)
     return _answer([{"sourceLanguage": source, "targetLanguage": target} for source, target in found])
 
 
-@router.get("/translate", response_model=TranslateAnswer, openapi_extra=with_query(TranslateAsked))
+@router.get("/translate", response_model=TranslateAnswer, openapi_extra=with_query(TranslateParameters))
 async def translate_by_address(request: Request, service: TheService) -> Response:
     """Translate a text."""
     return await _translate(request, service)
 
 
-@router.post("/translate", response_model=TranslateAnswer, openapi_extra=with_body(TranslateAsked, FORM))
+@router.post("/translate", response_model=TranslateAnswer, openapi_extra=with_body(TranslateParameters, FORM))
 async def translate(request: Request, service: TheService) -> Response:
     """Translate a text."""
     return await _translate(request, service)
 
 
 async def _translate(request: Request, service: Service) -> Response:
-    asked = await read(request, TranslateAsked)
-    caller = caller_with(service, request, asked.key)
-    languages = asked.langpair.split("|")
+    form = await read(request, TranslateParameters)
+    caller = caller_with(service, request, form.key)
+    languages = form.langpair.split("|")
     if len(languages) != 2:
         raise Problem(422, "invalid_request", "langpair: expected two languages separated by |, such as deu|eng")
     domain = requested_domain(request, service, caller, None, languages=(languages[0], languages[1]))
-    is_page = asked.format == "html"
+    is_page = form.format == "html"
     work = TextWork(
         direction=required_direction(service, domain, *languages),
-        settings=asked.settings(),
+        settings=form.settings(),
         markup=is_page,
         ignored=NEVER_TRANSLATED if is_page else (),
         one_line=is_page,
     )
-    [made] = await translated(request, service, caller, domain, [asked.q], work)
+    [made] = await translated(request, service, caller, domain, [form.q], work)
     return _answer({"translatedText": made.text})
 
 
@@ -124,8 +124,8 @@ def _answer(data: Any) -> Response:
 
     It takes what stands between `{"translatedText": "` and `"}`, and of the escapes it knows `\\"` and `\\u005c` only.
     """
-    told = json.dumps({"responseData": data, "responseDetails": None, "responseStatus": 200})
-    return Response(_SHORT_ESCAPE.sub(_long_escape, told), media_type="application/json")
+    answer = json.dumps({"responseData": data, "responseDetails": None, "responseStatus": 200})
+    return Response(_SHORT_ESCAPE.sub(_long_escape, answer), media_type="application/json")
 
 
 def _long_escape(escape: re.Match[str]) -> str:

@@ -24,9 +24,9 @@ from knnmt.service.dialects.speaking import (
     Parameters,
     SettingsParameters,
     Texts,
+    errors_as,
     read,
-    route_telling,
-    told_as,
+    route_with_errors,
     with_body,
     with_query,
 )
@@ -38,7 +38,7 @@ from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.settings import TranslationSettings
 
-TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500})
+ERRORS = errors_as({401: 403, 422: 400, 409: 400, 507: 500})
 UNLIMITED = 1_000_000_000_000  # characters, as in DeepL's plans without a limit
 _MEMORY_IDS = uuid.UUID("5a5b0b4e-3c55-4f0e-9c7b-5d7a3b0f2d11")  # the names of domains become UUIDs in this name space
 _PROBE = (["test"], "en", "de")  # Weblate sends this before it saves its settings, whatever its languages
@@ -50,7 +50,7 @@ async def _caller(request: Request, service: TheService) -> Caller:
 
 
 TheDeepLCaller = Annotated[Caller, Depends(_caller)]
-router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
+router = APIRouter(tags=["DeepL"], route_class=route_with_errors(ERRORS), responses=BAD_REQUEST)
 
 
 class LanguagesOfTexts(SettingsParameters):
@@ -76,7 +76,7 @@ class LanguagesOfTexts(SettingsParameters):
         return by_deepls_name.over(super().settings())
 
 
-class TranslateAsked(LanguagesOfTexts):
+class TranslateParameters(LanguagesOfTexts):
     """Texts to translate. Other parameters are accepted and have no effect."""
 
     others = frozenset({"split_sentences"})
@@ -108,39 +108,39 @@ class TranslateAnswer(BaseModel):
     "/v2/translate",
     response_model=TranslateAnswer,
     response_model_exclude_none=True,
-    openapi_extra=with_body(TranslateAsked, JSON, FORM),
+    openapi_extra=with_body(TranslateParameters, JSON, FORM),
 )
 async def translate(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Translate texts."""
-    asked = await read(request, TranslateAsked)
-    domain = domain_of(request, service, caller, asked)
-    split = _split(asked)
-    if _is_probe(asked) and directions.direction(service, domain, asked.source_lang, asked.target_lang) is None:
+    form = await read(request, TranslateParameters)
+    domain = domain_of(request, service, caller, form)
+    split = _split(form)
+    if _is_probe(form) and directions.direction(service, domain, form.source_lang, form.target_lang) is None:
         return JSONResponse({"translations": [{"detected_source_language": "EN", "text": "test"}]})
-    way = required_way(service, domain, asked)
+    direction = required_languages(service, domain, form)
     work = TextWork(
-        direction=way,
-        settings=TranslationSettings(split_sentences=False if split == "0" else None).over(asked.settings()),
-        glossary=await glossary_of(service, caller, asked, way),
-        markup=asked.tag_handling is not None,
-        ignored=(*asked.ignore_tags, *(NEVER_TRANSLATED if asked.tag_handling == "html" else ())),
+        direction=direction,
+        settings=TranslationSettings(split_sentences=False if split == "0" else None).over(form.settings()),
+        glossary=await glossary_of(service, caller, form, direction),
+        markup=form.tag_handling is not None,
+        ignored=(*form.ignore_tags, *(NEVER_TRANSLATED if form.tag_handling == "html" else ())),
         one_line=split == "nonewlines",
     )
-    made = await translated(request, service, caller, domain, asked.text, work)
+    made = await translated(request, service, caller, domain, form.text, work)
     answers: list[dict[str, Any]] = []
-    languages = await service.text_threads.each(caller.client, asked.text, lambda text: _detected(way, text), len)
-    for text, done, language in zip(asked.text, made, languages, strict=True):
+    languages = await service.text_threads.each(caller.client, form.text, lambda text: _detected(direction, text), len)
+    for text, done, language in zip(form.text, made, languages, strict=True):
         service.usage.count(caller.name, len(text))
-        told: dict[str, Any] = {"detected_source_language": language, "text": done.text}
-        if asked.show_billed_characters:
-            told["billed_characters"] = len(text)
-        if asked.model_type is not None:
-            told["model_type_used"] = asked.model_type.removeprefix("prefer_")
-        answers.append(told)
+        answer: dict[str, Any] = {"detected_source_language": language, "text": done.text}
+        if form.show_billed_characters:
+            answer["billed_characters"] = len(text)
+        if form.model_type is not None:
+            answer["model_type_used"] = form.model_type.removeprefix("prefer_")
+        answers.append(answer)
     return JSONResponse({"translations": answers})
 
 
-class LanguagesAsked(Parameters):
+class LanguagesParameters(Parameters):
     """The kind of languages that is requested."""
 
     type: Literal["source", "target"] = "source"
@@ -158,14 +158,14 @@ class LanguageAnswer(BaseModel):
     "/v2/languages",
     response_model=list[LanguageAnswer],
     response_model_exclude_none=True,
-    openapi_extra=with_query(LanguagesAsked),
+    openapi_extra=with_query(LanguagesParameters),
 )
 async def languages(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The languages of the domain."""
-    asked = await read(request, LanguagesAsked)
+    form = await read(request, LanguagesParameters)
     domain = requested_domain(request, service, caller, None)
     pairs = list(directions.pairs(service, domain))
-    if asked.type == "source":
+    if form.type == "source":
         return JSONResponse([{"language": tag.upper(), "name": name_of(tag)} for tag in _each(one for one, _ in pairs)])
     return JSONResponse(
         [
@@ -223,11 +223,11 @@ async def not_written(caller: TheDeepLCaller) -> Response:
 # What documents ask for, too ------------------------------------------------------------------------------------------
 
 
-def domain_of(request: Request, service: Service, caller: Caller, asked: LanguagesOfTexts) -> Domain:
+def domain_of(request: Request, service: Service, caller: Caller, form: LanguagesOfTexts) -> Domain:
     """The domain: by the id of a memory, by the path, or by the languages."""
-    memory = asked.translation_memory_id
+    memory = form.translation_memory_id
     named = None if memory is None else domain_numbered(service, caller, memory).name
-    languages = asked.source_lang or None, asked.target_lang
+    languages = form.source_lang or None, form.target_lang
     return requested_domain(request, service, caller, named, languages=languages)
 
 
@@ -244,32 +244,34 @@ def domain_numbered(service: Service, caller: Caller, number: str) -> Domain:
     raise Problem(404, "unknown_memory", f"there is no translation memory {number[:80]!r}")
 
 
-def required_way(service: Service, domain: Domain, asked: LanguagesOfTexts) -> Direction:
+def required_languages(service: Service, domain: Domain, form: LanguagesOfTexts) -> Direction:
     """The languages to translate between; if they are not supported, raise a problem in DeepL's words."""
-    target, source = asked.target_lang, asked.source_lang or None
+    target, source = form.target_lang, form.source_lang or None
     if directions.direction(service, domain, None, target) is None:
         raise Problem(422, "unsupported_languages", f"Value for 'target_lang' not supported: {_known(service, domain)}")
-    way = directions.direction(service, domain, source, target)
-    if way is None:
+    direction = directions.direction(service, domain, source, target)
+    if direction is None:
         raise Problem(422, "unsupported_languages", f"Value for 'source_lang' not supported: {_known(service, domain)}")
-    formality = asked.formality.lower() or "default"  # Weblate sends an empty text for none
+    formality = form.formality.lower() or "default"  # Weblate sends an empty text for none
     if formality not in ("default", "more", "less", "prefer_more", "prefer_less"):
         raise Problem(422, "invalid_request", "Value for 'formality' not supported")
     if formality in ("more", "less"):
         raise Problem(422, "invalid_request", f"Target language {target.upper()!r} does not support formality")
-    if asked.style_id is not None:
+    if form.style_id is not None:
         raise Problem(404, "unknown_style", _NO_STYLES)
-    return way
+    return direction
 
 
-async def glossary_of(service: Service, caller: Caller, asked: LanguagesOfTexts, way: Direction) -> Glossary | None:
+async def glossary_of(
+    service: Service, caller: Caller, form: LanguagesOfTexts, direction: Direction
+) -> Glossary | None:
     """The terms of the glossaries that a request names. Each glossary must have a dictionary for the languages."""
-    numbers = [*([asked.glossary_id] if asked.glossary_id else []), *asked.glossary_ids]
+    numbers = [*([form.glossary_id] if form.glossary_id else []), *form.glossary_ids]
     if not numbers:
         return None
-    if asked.source_lang is None:
+    if form.source_lang is None:
         raise Problem(422, "invalid_request", "a request with a glossary needs source_lang")
-    pair = way.source or short(asked.source_lang), way.target or short(asked.target_lang)
+    pair = direction.source or short(form.source_lang), direction.target or short(form.target_lang)
     found = [service.glossaries.of(number, caller).of(*pair) for number in numbers]
     known = [each for each in found if each is not None]
     if len(known) < len(found):
@@ -283,26 +285,26 @@ def _known(service: Service, domain: Domain) -> str:
     return f"the domain {domain.name!r} translates {', '.join(known[:20]) or 'no languages that are named'}"
 
 
-def _split(asked: TranslateAsked) -> str:
+def _split(form: TranslateParameters) -> str:
     """How texts are split: 0, 1 or nonewlines. In HTML, line ends do not end sentences."""
-    if asked.split_sentences is None:
-        return "nonewlines" if asked.tag_handling == "html" else "1"
-    told = str(asked.split_sentences)
-    split = {"False": "0", "True": "1"}.get(told, told)
+    if form.split_sentences is None:
+        return "nonewlines" if form.tag_handling == "html" else "1"
+    answer = str(form.split_sentences)
+    split = {"False": "0", "True": "1"}.get(answer, answer)
     if split not in ("0", "1", "nonewlines"):
         raise Problem(422, "invalid_request", "Value for 'split_sentences' not supported")
     return split
 
 
-def _detected(way: Direction, text: str) -> str:
+def _detected(direction: Direction, text: str) -> str:
     """The source language of a text: the stated one, or else a guess."""
-    guessed = None if way.source else guess_of(text)
-    return (way.source or (guessed[0] if guessed else "en")).upper()
+    guessed = None if direction.source else guess_of(text)
+    return (direction.source or (guessed[0] if guessed else "en")).upper()
 
 
-def _is_probe(asked: TranslateAsked) -> bool:
-    source = None if asked.source_lang is None else normalise(asked.source_lang)
-    return (asked.text, source, normalise(asked.target_lang)) == _PROBE
+def _is_probe(form: TranslateParameters) -> bool:
+    source = None if form.source_lang is None else normalise(form.source_lang)
+    return (form.text, source, normalise(form.target_lang)) == _PROBE
 
 
 def _variants(tag: str) -> list[tuple[str, str]]:

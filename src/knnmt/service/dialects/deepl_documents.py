@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field
 
 from knnmt.service.background import State
 from knnmt.service.dialects.deepl import (
-    TELLING,
+    ERRORS,
     LanguagesOfTexts,
     TheDeepLCaller,
     domain_of,
     glossary_of,
-    required_way,
+    required_languages,
 )
 from knnmt.service.dialects.speaking import (
     BAD_REQUEST,
@@ -27,14 +27,14 @@ from knnmt.service.dialects.speaking import (
     Parameters,
     file_of,
     read,
-    route_telling,
+    route_with_errors,
     with_body,
 )
 from knnmt.service.documents import DocumentWork
 from knnmt.service.http.requests import TheService
 from knnmt.service.problems import Problem
 
-router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
+router = APIRouter(tags=["DeepL"], route_class=route_with_errors(ERRORS), responses=BAD_REQUEST)
 
 
 _STATUSES: dict[State, str] = {
@@ -46,7 +46,7 @@ _STATUSES: dict[State, str] = {
 }
 
 
-class DocumentAsked(LanguagesOfTexts):
+class DocumentParameters(LanguagesOfTexts):
     """A document to translate, as the part `file` of a form."""
 
     file: Any = Field(json_schema_extra={"type": "string", "format": "binary"})
@@ -56,7 +56,7 @@ class DocumentAsked(LanguagesOfTexts):
     )
 
 
-class KeyAsked(Parameters):
+class KeyParameters(Parameters):
     """The key of a document."""
 
     document_key: str = Field(max_length=100)
@@ -78,24 +78,24 @@ class StatusAnswer(BaseModel):
     error_message: str | None = None
 
 
-@router.post("/v2/document", response_model=HandleAnswer, openapi_extra=with_body(DocumentAsked, MULTIPART))
+@router.post("/v2/document", response_model=HandleAnswer, openapi_extra=with_body(DocumentParameters, MULTIPART))
 async def send(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Send a document. Its content and the ending of its name tell the format."""
     caller.require("translate")
-    asked = await read(request, DocumentAsked, files=1)
-    file = file_of(asked.file, "file")
-    domain = domain_of(request, service, caller, asked)
-    way = required_way(service, domain, asked)
-    name = asked.filename or file.filename or "document"
-    if asked.output_format and not name.lower().endswith(f".{asked.output_format.lower()}"):
+    form = await read(request, DocumentParameters, files=1)
+    file = file_of(form.file, "file")
+    domain = domain_of(request, service, caller, form)
+    direction = required_languages(service, domain, form)
+    name = form.filename or file.filename or "document"
+    if form.output_format and not name.lower().endswith(f".{form.output_format.lower()}"):
         raise Problem(422, "invalid_request", "a document comes back in its own format: leave output_format out")
     work = DocumentWork(
         domain=domain,
         client=caller.client,
-        languages=(way.source, way.target),
-        told=way.told,
-        glossary=await glossary_of(service, caller, asked, way),
-        settings=asked.settings(),
+        languages=(direction.source, direction.target),
+        model_languages=direction.model_languages,
+        glossary=await glossary_of(service, caller, form, direction),
+        settings=form.settings(),
     )
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
     return JSONResponse({"document_id": sent.id, "document_key": sent.key})
@@ -105,30 +105,30 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
     "/v2/document/{document_id}",
     response_model=StatusAnswer,
     response_model_exclude_none=True,
-    openapi_extra=with_body(KeyAsked, JSON, FORM),
+    openapi_extra=with_body(KeyParameters, JSON, FORM),
 )
 async def status(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The state of a document."""
     caller.require("translate")
-    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key, caller)
-    told: dict[str, Any] = {"document_id": sent.id, "status": _STATUSES[sent.state]}
+    sent = service.documents.of(document_id, (await read(request, KeyParameters)).document_key, caller)
+    answer: dict[str, Any] = {"document_id": sent.id, "status": _STATUSES[sent.state]}
     if sent.state == "done":
-        told["billed_characters"] = sent.characters
+        answer["billed_characters"] = sent.characters
     if sent.state == "failed":
-        told["error_message"] = sent.message
-    return JSONResponse(told)
+        answer["error_message"] = sent.message
+    return JSONResponse(answer)
 
 
 @router.post(
     "/v2/document/{document_id}/result",
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
-    openapi_extra=with_body(KeyAsked, JSON, FORM),
+    openapi_extra=with_body(KeyParameters, JSON, FORM),
 )
 async def result(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Download the translation of a document. The service then deletes it."""
     caller.require("translate")
-    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key, caller)
+    sent = service.documents.of(document_id, (await read(request, KeyParameters)).document_key, caller)
     content = await asyncio.to_thread(service.documents.take, sent)
     service.usage.count(caller.name, sent.characters)
     return Response(content, media_type="application/octet-stream")

@@ -17,22 +17,31 @@ from pydantic import BaseModel, Field
 from knnmt.corpus.languages import is_tag
 from knnmt.service.access import Caller
 from knnmt.service.dialects import directions
-from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller
+from knnmt.service.dialects.deepl import ERRORS, TheDeepLCaller
 from knnmt.service.dialects.directions import is_language, short
-from knnmt.service.dialects.speaking import BAD_REQUEST, FORM, JSON, InPath, Parameters, read, route_telling, with_body
-from knnmt.service.glossaries import Dictionary, KeptGlossary, require_terms
+from knnmt.service.dialects.speaking import (
+    BAD_REQUEST,
+    FORM,
+    JSON,
+    InPath,
+    Parameters,
+    read,
+    route_with_errors,
+    with_body,
+)
+from knnmt.service.glossaries import Dictionary, StoredGlossary, require_terms
 from knnmt.service.http.requests import TheService
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 
-router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
+router = APIRouter(tags=["DeepL"], route_class=route_with_errors(ERRORS), responses=BAD_REQUEST)
 _TSV = "text/tab-separated-values"
 _MAX_ENTRIES = 10 << 20  # characters
 _Tag = Annotated[str, Field(max_length=35, examples=["DE"])]
 _TagAsked = Annotated[str, Query(max_length=35)]
 
 
-class DictionaryAsked(Parameters):
+class DictionaryParameters(Parameters):
     """Terms of one pair of languages."""
 
     source_lang: _Tag
@@ -45,24 +54,24 @@ class DictionaryAsked(Parameters):
         return Dictionary(*_pair(self.source_lang, self.target_lang), require_terms(list(_terms(self))))
 
 
-class GlossaryAsked(DictionaryAsked):
+class GlossaryParameters(DictionaryParameters):
     """A new glossary of version 2."""
 
     name: str = Field(min_length=1, max_length=1_024)
 
 
-class ManyAsked(Parameters):
+class ManyParameters(Parameters):
     """A new glossary of version 3."""
 
     name: str = Field(min_length=1, max_length=1_024)
-    dictionaries: list[DictionaryAsked] = Field(min_length=1, max_length=100)
+    dictionaries: list[DictionaryParameters] = Field(min_length=1, max_length=100)
 
 
-class ChangeAsked(Parameters):
+class ChangeParameters(Parameters):
     """Changes to a glossary."""
 
     name: str | None = Field(default=None, min_length=1, max_length=1_024)
-    dictionaries: list[DictionaryAsked] = Field(default=[], max_length=100)
+    dictionaries: list[DictionaryParameters] = Field(default=[], max_length=100)
 
 
 class PairAnswer(BaseModel):
@@ -155,29 +164,29 @@ async def language_pairs(service: TheService, caller: TheDeepLCaller) -> Respons
     "/v2/glossaries",
     response_model=GlossaryAnswer,
     status_code=201,
-    openapi_extra=with_body(GlossaryAsked, JSON, FORM),
+    openapi_extra=with_body(GlossaryParameters, JSON, FORM),
 )
 async def make(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Make a glossary. The key needs the role write."""
     caller.require("write")
-    asked = await read(request, GlossaryAsked)
-    dictionary = await _dictionary(service, caller, asked)
-    made = await asyncio.to_thread(service.glossaries.make, asked.name, (dictionary,), caller)
-    return JSONResponse(_shown(made), status_code=201)
+    form = await read(request, GlossaryParameters)
+    dictionary = await _dictionary(service, caller, form)
+    made = await asyncio.to_thread(service.glossaries.make, form.name, (dictionary,), caller)
+    return JSONResponse(_as_json(made), status_code=201)
 
 
 @router.get("/v2/glossaries", response_model=GlossariesAnswer)
 async def glossaries(service: TheService, caller: TheDeepLCaller) -> Response:
     """The glossaries of the key that have one pair of languages."""
     caller.require("translate")
-    seen = service.glossaries.seen_by(caller)
-    return JSONResponse({"glossaries": [_shown(each) for each in seen if len(each.dictionaries) == 1]})
+    visible = service.glossaries.seen_by(caller)
+    return JSONResponse({"glossaries": [_as_json(each) for each in visible if len(each.dictionaries) == 1]})
 
 
 @router.get("/v2/glossaries/{glossary_id}", response_model=GlossaryAnswer)
 async def glossary(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """One glossary."""
-    return JSONResponse(_shown(_single(service, caller, glossary_id)))
+    return JSONResponse(_as_json(_single(service, caller, glossary_id)))
 
 
 @router.get(
@@ -200,18 +209,20 @@ async def delete(glossary_id: InPath, service: TheService, caller: TheDeepLCalle
 # Version 3 ------------------------------------------------------------------------------------------------------------
 
 
-@router.post("/v3/glossaries", response_model=ManyAnswer, status_code=201, openapi_extra=with_body(ManyAsked, JSON))
+@router.post(
+    "/v3/glossaries", response_model=ManyAnswer, status_code=201, openapi_extra=with_body(ManyParameters, JSON)
+)
 async def make_many(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Make a glossary of several language pairs. The key needs the role write.
 
     Some clients send a form, with fields such as dictionaries[0].entries.
     """
     caller.require("write")
-    asked = await read(request, ManyAsked)
-    found = tuple([await _dictionary(service, caller, each) for each in asked.dictionaries])
+    form = await read(request, ManyParameters)
+    found = tuple([await _dictionary(service, caller, each) for each in form.dictionaries])
     if len({each.pair for each in found}) < len(found):
         raise Problem(422, "invalid_request", "two dictionaries have the same languages")
-    made = await asyncio.to_thread(service.glossaries.make, asked.name, found, caller)
+    made = await asyncio.to_thread(service.glossaries.make, form.name, found, caller)
     return JSONResponse(_all_shown(made), status_code=201)
 
 
@@ -225,17 +236,19 @@ async def all_glossaries(service: TheService, caller: TheDeepLCaller) -> Respons
 @router.get("/v3/glossaries/{glossary_id}", response_model=ManyAnswer)
 async def one_of_many(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """One glossary."""
-    return JSONResponse(_all_shown(_seen(service, caller, glossary_id)))
+    return JSONResponse(_all_shown(_visible(service, caller, glossary_id)))
 
 
-@router.patch("/v3/glossaries/{glossary_id}", response_model=ManyAnswer, openapi_extra=with_body(ChangeAsked, JSON))
+@router.patch(
+    "/v3/glossaries/{glossary_id}", response_model=ManyAnswer, openapi_extra=with_body(ChangeParameters, JSON)
+)
 async def change(glossary_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Rename a glossary, and add terms to its dictionaries."""
     found = _written_by(service, caller, glossary_id)
-    asked = await read(request, ChangeAsked)
-    if asked.name is not None:
-        found = replace(found, name=asked.name)
-    for each in asked.dictionaries:
+    form = await read(request, ChangeParameters)
+    if form.name is not None:
+        found = replace(found, name=form.name)
+    for each in form.dictionaries:
         new = await _dictionary(service, caller, each)
         held = found.of(*new.pair)
         merged = new if held is None else new.over(held)
@@ -249,7 +262,7 @@ async def entries_of_many(
     glossary_id: InPath, source_lang: _TagAsked, target_lang: _TagAsked, service: TheService, caller: TheDeepLCaller
 ) -> Response:
     """The terms of a dictionary."""
-    found = _required(_seen(service, caller, glossary_id), source_lang, target_lang)
+    found = _required(_visible(service, caller, glossary_id), source_lang, target_lang)
     told = {**_languages(found), "entries": _table(found), "entries_format": "tsv"}
     return JSONResponse({"dictionaries": [told]})
 
@@ -257,14 +270,14 @@ async def entries_of_many(
 @router.put(
     "/v3/glossaries/{glossary_id}/dictionaries",
     response_model=DictionaryAnswer,
-    openapi_extra=with_body(DictionaryAsked, JSON, FORM),
+    openapi_extra=with_body(DictionaryParameters, JSON, FORM),
 )
 async def replace_dictionary(
     glossary_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller
 ) -> Response:
     """Replace the dictionary of a language pair."""
     found = _written_by(service, caller, glossary_id)
-    new = await _dictionary(service, caller, await read(request, DictionaryAsked))
+    new = await _dictionary(service, caller, await read(request, DictionaryParameters))
     found = found.with_dictionary(new)
     await asyncio.to_thread(service.glossaries.put, found)
     return JSONResponse({**_languages(new), "entry_count": len(new.terms)})
@@ -293,28 +306,28 @@ async def delete_many(glossary_id: InPath, service: TheService, caller: TheDeepL
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _seen(service: Service, caller: Caller, number: str) -> KeptGlossary:
+def _visible(service: Service, caller: Caller, number: str) -> StoredGlossary:
     caller.require("translate")
     return service.glossaries.of(number, caller)
 
 
-async def _dictionary(service: Service, caller: Caller, asked: DictionaryAsked) -> Dictionary:
-    return await service.text_threads.run(caller.client, len(asked.entries), asked.dictionary)
+async def _dictionary(service: Service, caller: Caller, form: DictionaryParameters) -> Dictionary:
+    return await service.text_threads.run(caller.client, len(form.entries), form.dictionary)
 
 
-def _written_by(service: Service, caller: Caller, number: str) -> KeptGlossary:
+def _written_by(service: Service, caller: Caller, number: str) -> StoredGlossary:
     caller.require("write")
     return service.glossaries.of(number, caller)
 
 
-def _single(service: Service, caller: Caller, number: str) -> KeptGlossary:
-    found = _seen(service, caller, number)
+def _single(service: Service, caller: Caller, number: str) -> StoredGlossary:
+    found = _visible(service, caller, number)
     if len(found.dictionaries) != 1:
         raise Problem(422, "invalid_request", "the glossary has several language pairs: request it at /v3/glossaries")
     return found
 
 
-def _required(glossary: KeptGlossary, source: str, target: str) -> Dictionary:
+def _required(glossary: StoredGlossary, source: str, target: str) -> Dictionary:
     found = glossary.of(*_pair(source, target))
     if found is None:
         raise Problem(404, "unknown_dictionary", "the glossary has no dictionary for these languages")
@@ -333,19 +346,19 @@ def _pair(source: str, target: str) -> tuple[str, str]:
     return short(source), short(target)
 
 
-def _terms(asked: DictionaryAsked) -> Iterator[tuple[str, str]]:
+def _terms(form: DictionaryParameters) -> Iterator[tuple[str, str]]:
     """Read the terms of a request. CSV may name the languages of each term in further columns."""
-    if asked.entries_format == "csv":
+    if form.entries_format == "csv":
         try:
-            rows = list(csv.reader(io.StringIO(asked.entries, newline="")))
+            rows = list(csv.reader(io.StringIO(form.entries, newline="")))
         except csv.Error as error:
             raise Problem(422, "invalid_request", f"entries: expected CSV: {error}") from error
     else:
-        rows = [line.removesuffix("\r").split("\t") for line in asked.entries.split("\n")]
+        rows = [line.removesuffix("\r").split("\t") for line in form.entries.split("\n")]
     for number, row in enumerate(rows, 1):
         if not any(map(str.strip, row)):
             continue
-        if len(row) not in ((2,) if asked.entries_format == "tsv" else (2, 3, 4)):
+        if len(row) not in ((2,) if form.entries_format == "tsv" else (2, 3, 4)):
             raise Problem(
                 422, "invalid_request", f"entry {number}: expected a term and its translation, found {len(row)} columns"
             )
@@ -360,13 +373,13 @@ def _languages(dictionary: Dictionary) -> dict[str, str]:
     return {"source_lang": dictionary.source, "target_lang": dictionary.target}
 
 
-def _shown(glossary: KeptGlossary) -> dict[str, Any]:
+def _as_json(glossary: StoredGlossary) -> dict[str, Any]:
     [only] = glossary.dictionaries
     told = {"glossary_id": glossary.id, "name": glossary.name, "ready": True, **_languages(only)}
     return {**told, "creation_time": _time(glossary), "entry_count": len(only.terms)}
 
 
-def _all_shown(glossary: KeptGlossary) -> dict[str, Any]:
+def _all_shown(glossary: StoredGlossary) -> dict[str, Any]:
     return {
         "glossary_id": glossary.id,
         "name": glossary.name,
@@ -375,5 +388,5 @@ def _all_shown(glossary: KeptGlossary) -> dict[str, Any]:
     }
 
 
-def _time(glossary: KeptGlossary) -> str:
+def _time(glossary: StoredGlossary) -> str:
     return datetime.fromtimestamp(glossary.created, UTC).isoformat(timespec="microseconds")

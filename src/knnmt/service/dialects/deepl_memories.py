@@ -17,17 +17,17 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.store import Datastore
 from knnmt.service.access import Caller
-from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller, domain_numbered, memory_id
+from knnmt.service.dialects.deepl import ERRORS, TheDeepLCaller, domain_numbered, memory_id
 from knnmt.service.dialects.directions import short
-from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, route_telling
+from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, route_with_errors
 from knnmt.service.domains import Domain
 from knnmt.service.exchanges import Exchange
 from knnmt.service.http.requests import TheService, needs
 from knnmt.service.problems import Problem
 from knnmt.service.routes import memories as memories_route
-from knnmt.service.service import Service, awaited
+from knnmt.service.service import Service, shielded
 
-router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
+router = APIRouter(tags=["DeepL"], route_class=route_with_errors(ERRORS), responses=BAD_REQUEST)
 _TMX = "application/x-tmx+xml"
 _MAX_PAGE = 100  # segments
 _MAX_PAGE_OF_MEMORIES = 25
@@ -83,22 +83,22 @@ async def memories(
 ) -> Response:
     """The domains that the key may use, without the model alone."""
     caller.require("translate")
-    seen = [each for each in service.domains if each.store is not None and caller.sees(each.name)]
-    some = seen[page * page_size : (page + 1) * page_size]
-    told = await asyncio.to_thread(lambda: [_shown(each) for each in some])
-    return JSONResponse({"translation_memories": told, "total_count": len(seen)})
+    visible = [each for each in service.domains if each.store is not None and caller.sees(each.name)]
+    some = visible[page * page_size : (page + 1) * page_size]
+    answer = await asyncio.to_thread(lambda: [_as_json(each) for each in some])
+    return JSONResponse({"translation_memories": answer, "total_count": len(visible)})
 
 
 @router.get("/v3/translation_memories/{memory}", response_model=MemoryAnswer)
 async def one(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """One translation memory."""
-    return JSONResponse(await asyncio.to_thread(_shown, _seen(service, caller, memory)))
+    return JSONResponse(await asyncio.to_thread(_as_json, _visible(service, caller, memory)))
 
 
 @router.delete("/v3/translation_memories/{memory}", status_code=204)
 async def delete(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """Delete a domain that was made by a request, with everything in it. The key needs the role admin."""
-    domain = _seen(service, caller, memory)
+    domain = _visible(service, caller, memory)
     caller.require("admin", domain.name)
     await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(service.delete, domain.name)))
     return Response(status_code=204)
@@ -117,7 +117,7 @@ async def segments(
     filter_case_sensitive: bool = False,
 ) -> Response:
     """The segments of a memory, page by page, in the order in which they were stored."""
-    domain = _seen(service, caller, memory)
+    domain = _visible(service, caller, memory)
     first = int(page_cursor or 0)
 
     def page() -> dict[str, Any]:
@@ -131,7 +131,7 @@ async def segments(
         )
         with store.reading():
             found = list(islice(wanted, page_size + 1))
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "segments": [
                 {
                     "source_segment_id": str(number),
@@ -144,7 +144,7 @@ async def segments(
             ],
             "segment_count": count,
         }
-        return {**told, "next_page_cursor": str(found[page_size][0])} if len(found) > page_size else told
+        return {**answer, "next_page_cursor": str(found[page_size][0])} if len(found) > page_size else answer
 
     return JSONResponse(
         await service.until(asyncio.wrap_future(service.searches.submit(caller.client, 1.0, page)), None)
@@ -162,7 +162,7 @@ class JobAnswer(BaseModel):
     job_id: str
 
 
-class FileAsked(BaseModel):
+class FileBody(BaseModel):
     """A memory that will be sent."""
 
     model_config = ConfigDict(extra="ignore")
@@ -179,12 +179,12 @@ class ImportParameters(BaseModel):
     display_name: str | None = Field(default=None, max_length=200)
 
 
-class ImportAsked(BaseModel):
+class ImportBody(BaseModel):
     """A memory that will be sent, and its name."""
 
     model_config = ConfigDict(extra="ignore")
 
-    source_file: FileAsked
+    source_file: FileBody
     parameters: ImportParameters = Field(default_factory=ImportParameters)
 
 
@@ -196,17 +196,17 @@ class ImportAnswer(JobAnswer):
 
 @router.post("/v3/translation_memories/import", response_model=ImportAnswer, status_code=201)
 @needs("admin")
-async def announce(asked: ImportAsked, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+async def announce(body: ImportBody, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Announce a memory that becomes a domain with its name. The key needs the role admin."""
     most = service.config.limits.upload_bytes
-    if asked.source_file.content_length > most:
+    if body.source_file.content_length > most:
         raise Problem(413, "too_large", f"a memory may have at most {most:,} bytes")
-    wanted = _plain_name(asked.parameters.display_name or PurePath(asked.source_file.file_name).stem)
+    wanted = _plain_name(body.parameters.display_name or PurePath(body.source_file.file_name).stem)
     caller.require("admin", wanted)
     name = _free_name(service, wanted)
     caller.require("admin", name)
     service.domains.place_of_new(name)  # if no domain can be made, fail before anything is sent
-    file_name = asked.source_file.file_name
+    file_name = body.source_file.file_name
     begun = await asyncio.to_thread(service.exchanges.begin, "import", caller.name, name, file_name)
     place = request.url_for("upload", token=begun.token)
     return JSONResponse({"job_id": begun.id, "upload_url": str(place)}, status_code=201)
@@ -226,10 +226,10 @@ async def upload(token: InPath, request: Request, service: TheService) -> Respon
     """Send a memory that was announced. Whoever has the address may: clients send no key here."""
     announced = service.exchanges.with_token(token, "import")
     service.access.holder(announced.by).require("admin", announced.domain)
-    asked: dict[str, object] = {"format": None, "skip_malformed": False, "unfinished": False}
+    options: dict[str, object] = {"format": None, "skip_malformed": False, "unfinished": False}
     with service.exchanges.receiving(announced.id):
         made = await memories_route.begun(
-            request, service, announced.file_name, domain=announced.domain, by=announced.by, **asked
+            request, service, announced.file_name, domain=announced.domain, by=announced.by, **options
         )
         await asyncio.to_thread(service.exchanges.sent, announced.id, made.id)
     return JSONResponse(None)
@@ -251,7 +251,7 @@ def _free_name(service: Service, wanted: str) -> str:
 )
 async def export(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """Export a memory as TMX. It is written during the download, so there is nothing to wait for."""
-    domain = _seen(service, caller, memory)
+    domain = _visible(service, caller, memory)
     job = await asyncio.to_thread(service.exchanges.begin, "export", caller.name, domain.name)
     return JSONResponse({"job_id": job.id, "parameters": {"translation_memory_id": memory_id(domain)}}, status_code=202)
 
@@ -295,10 +295,10 @@ def _result(request: Request, service: Service, job: Exchange) -> dict[str, Any]
 )
 async def download(token: InPath, service: TheService) -> Response:
     """Download a memory as TMX. Whoever has the address may: clients send no key here."""
-    asked = service.exchanges.with_token(token, "export")
-    caller = service.access.holder(asked.by)
-    caller.require("translate", asked.domain)
-    domain = service.domains.of(asked.domain)
+    body = service.exchanges.with_token(token, "export")
+    caller = service.access.holder(body.by)
+    caller.require("translate", body.domain)
+    domain = service.domains.of(body.domain)
 
     def written() -> Path:
         place = service.scratch.file(".tmx")
@@ -307,7 +307,7 @@ async def download(token: InPath, service: TheService) -> Response:
             store.export(place)
         return place
 
-    place = await awaited(service.searches.submit(caller.client, 1.0, written))
+    place = await shielded(service.searches.submit(caller.client, 1.0, written))
     return FileResponse(place, media_type=_TMX, filename=f"{domain.name}.tmx", background=BackgroundTask(place.unlink))
 
 
@@ -318,12 +318,12 @@ def _has(pair: SegmentPair, text: str | None, by_case: bool) -> bool:
     return any(text in side for side in sides) if by_case else any(text.lower() in side.lower() for side in sides)
 
 
-def _seen(service: Service, caller: Caller, number: str) -> Domain:
+def _visible(service: Service, caller: Caller, number: str) -> Domain:
     caller.require("translate")
     return domain_numbered(service, caller, number)
 
 
-def _shown(domain: Domain) -> dict[str, Any]:
+def _as_json(domain: Domain) -> dict[str, Any]:
     manifest = read_manifest(domain.required_store())
     return {
         "translation_memory_id": memory_id(domain),

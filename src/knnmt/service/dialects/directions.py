@@ -29,12 +29,12 @@ _NAME_OF = dict(each.split(" ", 1) for line in _NAMES.split("\n") for each in li
 class Direction:
     """A source and a target language, by tags of two letters if there are such. None: unknown.
 
-    told: the languages that requests tell the translator; none, if it has only one direction
+    model_languages: the languages that requests tell the translator; none, if it has only one direction
     """
 
     source: str | None
     target: str | None
-    told: tuple[str | None, str | None] = (None, None)
+    model_languages: tuple[str | None, str | None] = (None, None)
 
 
 def direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction | None:
@@ -48,12 +48,12 @@ def direction(service: Service, domain: Domain, source: str | None, target: str 
     model = service.translator.engine.languages
     if domain.languages is not None:
         both = domain.languages
-        told: Tags = both if model.codes or service.translator.chooses_model else (None, None)
-        return Direction(short(both[0]), short(both[1]), told) if fits((source, target), both) else None
+        model_languages: Tags = both if model.codes or service.translator.chooses_model else (None, None)
+        return Direction(short(both[0]), short(both[1]), model_languages) if fits((source, target), both) else None
     if model.codes:
-        told = source or model.source, target or model.target
+        model_languages = source or model.source, target or model.target
         has_all = all(tag is None or best_code(tag, model.codes) for tag in (source, target))
-        return Direction(_short(told[0]), _short(told[1]), told) if has_all else None
+        return Direction(_short(model_languages[0]), _short(model_languages[1]), model_languages) if has_all else None
     if not all(tag is None or is_language(tag) for tag in (source, target)):
         return None
     possible = [each for each in service.directions if fits((source, target), each)]
@@ -62,19 +62,19 @@ def direction(service: Service, domain: Domain, source: str | None, target: str 
     if not possible:
         return None
     [own] = possible
-    told = own if service.translator.chooses_model else (None, None)
-    return Direction(_short(own[0] or source), _short(own[1] or target), told)
+    model_languages = own if service.translator.chooses_model else (None, None)
+    return Direction(_short(own[0] or source), _short(own[1] or target), model_languages)
 
 
 def required_direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction:
-    """The same; if the domain does not translate so, raise a problem that lists its languages."""
+    """How a domain translates between two languages; if it does not, raise a problem that lists its languages."""
     found = direction(service, domain, source, target)
     if found is None:
-        way = f"{short(source) if source else 'any language'} to {short(target) if target else 'any language'}"
+        wanted = f"{short(source) if source else 'any language'} to {short(target) if target else 'any language'}"
         known = ", ".join(f"{one} to {other}" for one, other in pairs(service, domain)) or (
             "languages that are not named"
         )
-        message = f"the domain {domain.name!r} does not translate from {way}; it translates {known}"
+        message = f"the domain {domain.name!r} does not translate from {wanted}; it translates {known}"
         raise Problem(422, "unsupported_languages", message)
     return found
 

@@ -26,10 +26,10 @@ from knnmt.service.dialects.speaking import (
     Parameters,
     SettingsParameters,
     caller_with,
+    errors_as,
     file_of,
     read,
-    route_telling,
-    told_as,
+    route_with_errors,
     with_body,
     with_query,
 )
@@ -41,19 +41,19 @@ from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.settings import TranslationSettings
 
-_TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500}, error="message")
-router = APIRouter(tags=["LibreTranslate"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+_ERRORS = errors_as({401: 403, 422: 400, 409: 400, 507: 500}, error="message")
+router = APIRouter(tags=["LibreTranslate"], route_class=route_with_errors(_ERRORS), responses=BAD_REQUEST)
 _PROBE = ("test", "en", "de")  # Weblate sends this before it saves its settings, whatever its languages
 _SURE = 100.0
 
 
-class KeyAsked(Parameters):
+class KeyParameters(Parameters):
     """The parameters of every request."""
 
     api_key: str | None = Field(default=None, max_length=200)
 
 
-class LanguagesAsked(KeyAsked):
+class LanguagesParameters(KeyParameters):
     """The languages of a request."""
 
     source: str = Field(max_length=35, examples=["de", "auto"])
@@ -71,7 +71,7 @@ class _InUnion(FailFast):
     __hash__ = object.__hash__
 
 
-class TranslateAsked(LanguagesAsked, SettingsParameters):
+class TranslateParameters(LanguagesParameters, SettingsParameters):
     """A text or several."""
 
     q: str | Annotated[list[str], _InUnion()] = Field(examples=["Die Datei wurde gelöscht."])
@@ -84,20 +84,20 @@ class TranslateAsked(LanguagesAsked, SettingsParameters):
         return self.q if isinstance(self.q, list) else [self.q]
 
 
-class DetectAsked(KeyAsked):
+class DetectParameters(KeyParameters):
     """A text whose language is to be detected."""
 
     q: str
 
 
-class SuggestAsked(LanguagesAsked):
+class SuggestParameters(LanguagesParameters):
     """A text and a better translation of it."""
 
     q: str = Field(min_length=1)
     s: str = Field(min_length=1)
 
 
-class FileAsked(SettingsParameters):
+class FileParameters(SettingsParameters):
     """A document and its languages."""
 
     source: str = Field(max_length=35, examples=["de", "auto"])
@@ -153,13 +153,13 @@ class SuccessAnswer(BaseModel):
 _ANSWERING: dict[str, Any] = {"response_model": TranslateAnswer, "response_model_exclude_none": True}
 
 
-@router.get("/translate", openapi_extra=with_query(TranslateAsked), **_ANSWERING)
+@router.get("/translate", openapi_extra=with_query(TranslateParameters), **_ANSWERING)
 async def translate_by_address(request: Request, service: TheService) -> Response:
     """Translate texts. LibreTranslate itself accepts no GET, but some tools send it."""
     return await _translate(request, service)
 
 
-@router.post("/translate", openapi_extra=with_body(TranslateAsked, JSON, FORM), **_ANSWERING)
+@router.post("/translate", openapi_extra=with_body(TranslateParameters, JSON, FORM), **_ANSWERING)
 async def translate(request: Request, service: TheService) -> Response:
     """Translate texts."""
     return await _translate(request, service)
@@ -167,47 +167,47 @@ async def translate(request: Request, service: TheService) -> Response:
 
 async def _translate(request: Request, service: Service) -> Response:
     require_whole_address(request, service)  # checked first: clients of other dialects reach this route by mistake
-    asked = await read(request, TranslateAsked)
-    caller = caller_with(service, request, asked.api_key)
-    domain = requested_domain(request, service, caller, None, languages=(asked.stated, asked.target))
-    in_its_shape: Callable[[list[Any]], Any] = (
-        (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
-    )
-    if _is_probe(asked) and directions.direction(service, domain, asked.stated, asked.target) is None:
-        return JSONResponse({"translatedText": asked.q})
+    form = await read(request, TranslateParameters)
+    caller = caller_with(service, request, form.api_key)
+    domain = requested_domain(request, service, caller, None, languages=(form.stated, form.target))
+    in_its_shape: Callable[[list[Any]], Any] = (lambda each: each) if isinstance(form.q, list) else lambda each: each[0]
+    if _is_probe(form) and directions.direction(service, domain, form.stated, form.target) is None:
+        return JSONResponse({"translatedText": form.q})
     most = service.config.limits.beam - 1
-    if asked.alternatives > most:
+    if form.alternatives > most:
         raise Problem(422, "invalid_request", f"Invalid request: alternatives parameter must be <= {most}")
-    way = required_direction(service, domain, asked.stated, asked.target)
-    is_page = asked.format == "html"
+    direction = required_direction(service, domain, form.stated, form.target)
+    is_page = form.format == "html"
     work = TextWork(
-        direction=way,
-        settings=_settings(service, asked),
+        direction=direction,
+        settings=_settings(service, form),
         markup=is_page,
         ignored=NEVER_TRANSLATED if is_page else (),
         one_line=is_page,
     )
-    made = await translated(request, service, caller, domain, asked.texts, work)
-    told: dict[str, Any] = {"translatedText": in_its_shape([each.text for each in made])}
-    if asked.stated is None:
-        told["detectedLanguage"] = in_its_shape(
-            await service.text_threads.each(caller.client, asked.texts, lambda text: _detected(text, way.source), len)
+    made = await translated(request, service, caller, domain, form.texts, work)
+    answer: dict[str, Any] = {"translatedText": in_its_shape([each.text for each in made])}
+    if form.stated is None:
+        answer["detectedLanguage"] = in_its_shape(
+            await service.text_threads.each(
+                caller.client, form.texts, lambda text: _detected(text, direction.source), len
+            )
         )
-    if asked.alternatives:
-        told["alternatives"] = in_its_shape(
+    if form.alternatives:
+        answer["alternatives"] = in_its_shape(
             [[other.text for other in each.translation.alternatives] for each in made]
             if not is_page
             else [[] for _ in made]
         )
-    return JSONResponse(told)
+    return JSONResponse(answer)
 
 
-def _settings(service: Service, asked: TranslateAsked) -> TranslationSettings:
+def _settings(service: Service, form: TranslateParameters) -> TranslationSettings:
     """The settings of a request, with a beam that is wide enough for the alternatives."""
-    settings = asked.settings()
-    if not asked.alternatives:
+    settings = form.settings()
+    if not form.alternatives:
         return settings
-    count = asked.alternatives + 1
+    count = form.alternatives + 1
     usual: Any = settings.over(service.translator.settings).resolved()
     return TranslationSettings(n_best=count, beam=max(count, usual.beam)).over(settings)
 
@@ -220,25 +220,25 @@ def _detected(text: str, taken: str | None) -> dict[str, Any]:
     return {"confidence": round(share * _SURE, 1), "language": taken or (guessed[0] if guessed else "en")}
 
 
-@router.post("/detect", response_model=list[DetectedAnswer], openapi_extra=with_body(DetectAsked, JSON, FORM))
+@router.post("/detect", response_model=list[DetectedAnswer], openapi_extra=with_body(DetectParameters, JSON, FORM))
 async def detect(request: Request, service: TheService) -> Response:
     """Detect the language of a text. For a short text the guess is weak."""
-    asked = await read(request, DetectAsked)
-    caller = caller_with(service, request, asked.api_key)
+    form = await read(request, DetectParameters)
+    caller = caller_with(service, request, form.api_key)
     domain = requested_domain(request, service, caller, None)
-    guessed = guess_of(asked.q)
+    guessed = guess_of(form.q)
     own = next((source for source, _ in directions.pairs(service, domain)), "en")
     language, share = (own, 0.0) if guessed is None else guessed
     return JSONResponse([{"confidence": round(share * _SURE, 1), "language": language}])
 
 
-@router.get("/languages", response_model=list[LanguageAnswer], openapi_extra=with_query(KeyAsked))
+@router.get("/languages", response_model=list[LanguageAnswer], openapi_extra=with_query(KeyParameters))
 async def languages(request: Request, service: TheService) -> Response:
     """The languages of the domain. Weblate asks without its key, and gets those of the model."""
-    asked = await read(request, KeyAsked)
+    form = await read(request, KeyParameters)
     domain = _told_to_everybody(request, service)
-    if asked.api_key or bearer(request):
-        caller = caller_with(service, request, asked.api_key)
+    if form.api_key or bearer(request):
+        caller = caller_with(service, request, form.api_key)
         domain = requested_domain(request, service, caller, None)
     targets: dict[str, list[str]] = {}
     for source, target in directions.pairs(service, domain):
@@ -251,8 +251,8 @@ async def languages(request: Request, service: TheService) -> Response:
 async def settings(request: Request, service: TheService) -> Response:
     """What the service offers. This needs no key."""
     domain = _told_to_everybody(request, service)
-    way = directions.direction(service, domain, None, None)
-    source, target = (way.source or "de", way.target or "en") if way is not None else ("de", "en")
+    direction = directions.direction(service, domain, None, None)
+    source, target = (direction.source or "de", direction.target or "en") if direction is not None else ("de", "en")
     limits = service.config.limits
     return JSONResponse(
         {
@@ -271,23 +271,23 @@ async def settings(request: Request, service: TheService) -> Response:
     )
 
 
-@router.post("/suggest", response_model=SuccessAnswer, openapi_extra=with_body(SuggestAsked, JSON, FORM))
+@router.post("/suggest", response_model=SuccessAnswer, openapi_extra=with_body(SuggestParameters, JSON, FORM))
 async def suggest(request: Request, service: TheService) -> Response:
     """Learn a better translation; the next request uses it. If the service has keys, the key needs the role write."""
-    asked = await read(request, SuggestAsked)
-    caller = caller_with(service, request, asked.api_key)
+    form = await read(request, SuggestParameters)
+    caller = caller_with(service, request, form.api_key)
     if not caller.may("write"):
         raise Problem(403, "forbidden", "Suggestions are disabled on this server.")
-    domain = requested_domain(request, service, caller, None, "write", (asked.stated, asked.target))
-    required_direction(service, domain, asked.stated, asked.target)
-    await learn(service, caller, domain, [(asked.q, asked.s)])
+    domain = requested_domain(request, service, caller, None, "write", (form.stated, form.target))
+    required_direction(service, domain, form.stated, form.target)
+    await learn(service, caller, domain, [(form.q, form.s)])
     return JSONResponse({"success": True})
 
 
 @router.post(
     "/translate_file",
     response_model=FileAnswer,
-    openapi_extra={**with_query(KeyAsked), **with_body(FileAsked, MULTIPART)},
+    openapi_extra={**with_query(KeyParameters), **with_body(FileParameters, MULTIPART)},
 )
 async def translate_file(request: Request, service: TheService) -> Response:
     """Translate a document of any format that `knnmt translate` writes back.
@@ -296,17 +296,17 @@ async def translate_file(request: Request, service: TheService) -> Response:
     """
     caller = caller_with(service, request, request.query_params.get("api_key"))
     requested_domain(request, service, caller, None)
-    asked = await read(request, FileAsked, files=1)
-    domain = requested_domain(request, service, caller, None, languages=(_stated(asked.source), asked.target))
-    file = file_of(asked.file, "file")
-    way = required_direction(service, domain, _stated(asked.source), asked.target)
+    form = await read(request, FileParameters, files=1)
+    domain = requested_domain(request, service, caller, None, languages=(_stated(form.source), form.target))
+    file = file_of(form.file, "file")
+    direction = required_direction(service, domain, _stated(form.source), form.target)
     name = file.filename or "document"
     work = DocumentWork(
         domain=domain,
         client=caller.client,
-        languages=(way.source, way.target),
-        told=way.told,
-        settings=asked.settings(),
+        languages=(direction.source, direction.target),
+        model_languages=direction.model_languages,
+        settings=form.settings(),
     )
     sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
     sent = await asyncio.wrap_future(service.documents.over(sent))
@@ -343,5 +343,5 @@ def _told_to_everybody(request: Request, service: Service) -> Domain:
     return requested_domain(request, service, authenticate(request, service, None), None)
 
 
-def _is_probe(asked: TranslateAsked) -> bool:
-    return (*asked.texts, normalise(asked.source), normalise(asked.target)) == _PROBE
+def _is_probe(form: TranslateParameters) -> bool:
+    return (*form.texts, normalise(form.source), normalise(form.target)) == _PROBE

@@ -23,9 +23,9 @@ from knnmt.service.dialects.speaking import (
     SettingsParameters,
     Texts,
     caller_with,
+    errors_as,
     read,
-    route_telling,
-    told_as,
+    route_with_errors,
     with_body,
     with_query,
 )
@@ -37,8 +37,8 @@ from knnmt.service.service import Service
 from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.word_alignment import aligned_words
 
-_TELLING = told_as({422: 400}, Message="message")
-router = APIRouter(tags=["OPUS-CAT"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+_ERRORS = errors_as({422: 400}, Message="message")
+router = APIRouter(tags=["OPUS-CAT"], route_class=route_with_errors(_ERRORS), responses=BAD_REQUEST)
 _SENTENCE_PIECE = 1  # OPUS-CAT's numbers for methods of word segmentation
 _WORD = "\u2581"  # the mark before a word there
 _OF_ONE_SENTENCE = TranslationSettings(split_sentences=False)
@@ -46,13 +46,13 @@ _OF_ONE_SENTENCE = TranslationSettings(split_sentences=False)
 _PATHS = ("/MTRestService", "/MtRestService")
 
 
-class TokenAsked(Parameters):
+class TokenParameters(Parameters):
     """The parameters of every request."""
 
     tokenCode: str = Field(default="", max_length=200, description="A key, if the service has keys.")  # noqa: N815
 
 
-class PairAsked(TokenAsked):
+class PairParameters(TokenParameters):
     """The languages and the domain of a request."""
 
     srcLangCode: str = Field(max_length=35, examples=["de"])  # noqa: N815
@@ -60,27 +60,27 @@ class PairAsked(TokenAsked):
     modelTag: str = Field(default="", max_length=64, description="The domain.")  # noqa: N815
 
 
-class TranslateAsked(PairAsked, SettingsParameters):
+class TranslateParameters(PairParameters, SettingsParameters):
     """A text."""
 
     input: str = Field(default="", examples=["Die Datei wurde gelöscht."])
     inputIsSingleSentence: bool = True  # noqa: N815
 
 
-class BatchAsked(PairAsked, SettingsParameters):
+class BatchParameters(PairParameters, SettingsParameters):
     """Texts."""
 
     input: Texts = Field(min_length=1)
 
 
-class StoreAsked(PairAsked):
+class StoreParameters(PairParameters):
     """A text and its translation."""
 
     source: str = Field(min_length=1)
     target: str = Field(min_length=1)
 
 
-class StoreBatchAsked(PairAsked):
+class StoreBatchParameters(PairParameters):
     """Texts and their translations, in the same order."""
 
     sources: Texts = Field(min_length=1)
@@ -103,12 +103,12 @@ class TranslationPair(BaseModel):
 
 async def _one(request: Request, service: Service) -> tuple[str, str, Direction, Caller]:
     """A text, its translation, their languages, and who asks."""
-    asked = await read(request, TranslateAsked)
-    caller, domain, way = _asked(request, service, asked)
-    settings = _OF_ONE_SENTENCE if asked.inputIsSingleSentence else TranslationSettings(split_sentences=True)
-    work = TextWork(direction=way, settings=settings.over(asked.settings()))
-    [made] = await translated(request, service, caller, domain, [asked.input], work)
-    return asked.input, made.text, way, caller
+    form = await read(request, TranslateParameters)
+    caller, domain, direction = _requested(request, service, form)
+    settings = _OF_ONE_SENTENCE if form.inputIsSingleSentence else TranslationSettings(split_sentences=True)
+    work = TextWork(direction=direction, settings=settings.over(form.settings()))
+    [made] = await translated(request, service, caller, domain, [form.input], work)
+    return form.input, made.text, direction, caller
 
 
 async def translate(request: Request, service: TheService) -> Response:
@@ -123,8 +123,8 @@ async def translate_stream(request: Request, service: TheService) -> Response:
 
 async def translate_json(request: Request, service: TheService) -> Response:
     """Translate a text, with the alignment of its words."""
-    text, made, way, caller = await _one(request, service)
-    engine = service.translator.between(way.told).engine
+    text, made, direction, caller = await _one(request, service)
+    engine = service.translator.between(direction.model_languages).engine
     words = await service.text_threads.run(caller.client, len(text), lambda: aligned_words(engine, text, made))
     forth: dict[str, list[int]] = {}
     back: dict[str, list[int]] = {}
@@ -148,83 +148,88 @@ async def translate_json(request: Request, service: TheService) -> Response:
 
 async def translate_batch(request: Request, service: TheService) -> Response:
     """Translate texts."""
-    asked = await read(request, BatchAsked)
-    caller, domain, way = _asked(request, service, asked)
+    form = await read(request, BatchParameters)
+    caller, domain, direction = _requested(request, service, form)
     made = await translated(
-        request, service, caller, domain, asked.input, TextWork(direction=way, settings=asked.settings())
+        request,
+        service,
+        caller,
+        domain,
+        form.input,
+        TextWork(direction=direction, settings=form.settings()),
     )
     return JSONResponse([each.text for each in made])
 
 
 async def order_batch(request: Request, service: TheService) -> Response:
     """Translate texts that Trados will ask for next. The body may be a list of them."""
-    asked = await read(request, BatchAsked, listed="input")
-    caller, domain, way = _asked(request, service, asked)
-    work = TextWork(direction=way, settings=_OF_ONE_SENTENCE.over(asked.settings()))
-    await order(service, caller, domain, asked.input, work)
+    form = await read(request, BatchParameters, listed="input")
+    caller, domain, direction = _requested(request, service, form)
+    work = TextWork(direction=direction, settings=_OF_ONE_SENTENCE.over(form.settings()))
+    await order(service, caller, domain, form.input, work)
     return JSONResponse(None)
 
 
 async def language_pairs(request: Request, service: TheService) -> Response:
     """The language pairs of all domains that the caller may use."""
-    caller = caller_with(service, request, _key(await read(request, TokenAsked)))
+    caller = caller_with(service, request, _key(await read(request, TokenParameters)))
     caller.require("translate")
-    seen = [each for each in service.domains if caller.sees(each.name)]
-    pairs = {pair for domain in seen for pair in directions.pairs(service, domain)}
+    visible = [each for each in service.domains if caller.sees(each.name)]
+    pairs = {pair for domain in visible for pair in directions.pairs(service, domain)}
     return JSONResponse(sorted(f"{source}-{target}" for source, target in pairs))
 
 
 async def model_tags(request: Request, service: TheService) -> Response:
     """The domains that translate between two languages."""
-    asked = await read(request, PairAsked)
-    caller = caller_with(service, request, _key(asked))
+    form = await read(request, PairParameters)
+    caller = caller_with(service, request, _key(form))
     caller.require("translate")
-    wanted = asked.srcLangCode, asked.trgLangCode
-    seen = [each for each in service.domains if caller.sees(each.name)]
-    return JSONResponse([each.name for each in seen if directions.direction(service, each, *wanted) is not None])
+    wanted = form.srcLangCode, form.trgLangCode
+    visible = [each for each in service.domains if caller.sees(each.name)]
+    return JSONResponse([each.name for each in visible if directions.direction(service, each, *wanted) is not None])
 
 
 async def model_status(request: Request, service: TheService) -> Response:
     """Whether a domain translates between two languages, as a sentence."""
-    asked = await read(request, PairAsked)
-    _, domain, way = _asked(request, service, asked)
-    return JSONResponse(f"The domain {domain.name} for {way.source}-{way.target} is available.")
+    form = await read(request, PairParameters)
+    _, domain, direction = _requested(request, service, form)
+    return JSONResponse(f"The domain {domain.name} for {direction.source}-{direction.target} is available.")
 
 
 async def login(request: Request, service: TheService) -> Response:
     """Get a token. There are no passwords: if the service has keys, the key is the token."""
-    await read(request, TokenAsked)
+    await read(request, TokenParameters)
     return JSONResponse("0" if service.access.is_open else None)
 
 
 async def store(request: Request, service: TheService) -> Response:
     """Learn a translation; the next request uses it."""
-    asked = await read(request, StoreAsked)
-    caller, domain, _ = _asked(request, service, asked)
-    await learn(service, caller, domain, [(asked.source, asked.target)])
+    form = await read(request, StoreParameters)
+    caller, domain, _ = _requested(request, service, form)
+    await learn(service, caller, domain, [(form.source, form.target)])
     return JSONResponse(None)
 
 
 async def store_batch(request: Request, service: TheService) -> Response:
     """Learn translations. The answer has the positions of those that were stored."""
-    asked = await read(request, StoreBatchAsked)
-    caller, domain, _ = _asked(request, service, asked)
-    if len(asked.sources) != len(asked.targets):
+    form = await read(request, StoreBatchParameters)
+    caller, domain, _ = _requested(request, service, form)
+    if len(form.sources) != len(form.targets):
         raise Problem(422, "invalid_request", "expected as many targets as sources")
-    await learn(service, caller, domain, list(zip(asked.sources, asked.targets, strict=True)))
-    return JSONResponse(list(range(len(asked.sources))))
+    await learn(service, caller, domain, list(zip(form.sources, form.targets, strict=True)))
+    return JSONResponse(list(range(len(form.sources))))
 
 
-def _asked(request: Request, service: Service, asked: PairAsked) -> tuple[Caller, Domain, Direction]:
+def _requested(request: Request, service: Service, form: PairParameters) -> tuple[Caller, Domain, Direction]:
     """The caller, the domain and the languages of a request."""
-    caller = caller_with(service, request, _key(asked))
-    tag = asked.modelTag.strip('"')  # memoQ's plug-in sends two quotes for none
-    domain = requested_domain(request, service, caller, tag or None, languages=(asked.srcLangCode, asked.trgLangCode))
-    return caller, domain, required_direction(service, domain, asked.srcLangCode, asked.trgLangCode)
+    caller = caller_with(service, request, _key(form))
+    tag = form.modelTag.strip('"')  # memoQ's plug-in sends two quotes for none
+    domain = requested_domain(request, service, caller, tag or None, languages=(form.srcLangCode, form.trgLangCode))
+    return caller, domain, required_direction(service, domain, form.srcLangCode, form.trgLangCode)
 
 
-def _key(asked: TokenAsked) -> str | None:
-    return asked.tokenCode or None
+def _key(form: TokenParameters) -> str | None:
+    return form.tokenCode or None
 
 
 def _add(name: str, method: str, answers: Any, route: Any, shape: type[Parameters]) -> None:
@@ -244,24 +249,24 @@ def _add(name: str, method: str, answers: Any, route: Any, shape: type[Parameter
 
 
 for _name, _method, _answers, _route, _shape in (
-    ("Translate", "GET", str, translate, TranslateAsked),
-    ("TranslateStream", "GET", None, translate_stream, TranslateAsked),
-    ("TranslateJson", "GET", TranslationPair, translate_json, TranslateAsked),
-    ("TranslatePost", "POST", TranslationPair, translate_json, TranslateAsked),
-    ("BatchTranslate", "GET", list[str], translate_batch, BatchAsked),
-    ("BatchTranslate", "POST", list[str], translate_batch, BatchAsked),
-    ("PreOrderBatch", "POST", type(None), order_batch, BatchAsked),
-    ("ListSupportedLanguagePairs", "GET", list[str], language_pairs, TokenAsked),
-    ("GetLanguagePairModelTags", "GET", list[str], model_tags, PairAsked),
-    ("CheckModelStatus", "GET", str, model_status, PairAsked),
-    ("Login", "GET", str | None, login, TokenAsked),
+    ("Translate", "GET", str, translate, TranslateParameters),
+    ("TranslateStream", "GET", None, translate_stream, TranslateParameters),
+    ("TranslateJson", "GET", TranslationPair, translate_json, TranslateParameters),
+    ("TranslatePost", "POST", TranslationPair, translate_json, TranslateParameters),
+    ("BatchTranslate", "GET", list[str], translate_batch, BatchParameters),
+    ("BatchTranslate", "POST", list[str], translate_batch, BatchParameters),
+    ("PreOrderBatch", "POST", type(None), order_batch, BatchParameters),
+    ("ListSupportedLanguagePairs", "GET", list[str], language_pairs, TokenParameters),
+    ("GetLanguagePairModelTags", "GET", list[str], model_tags, PairParameters),
+    ("CheckModelStatus", "GET", str, model_status, PairParameters),
+    ("Login", "GET", str | None, login, TokenParameters),
     (
         "StoreTranslation",
         "POST",
         type(None),
         store,
-        StoreAsked,
+        StoreParameters,
     ),  # no GET, because pages of other sites can make a browser send one
-    ("BatchStoreTranslation", "POST", list[int], store_batch, StoreBatchAsked),
+    ("BatchStoreTranslation", "POST", list[int], store_batch, StoreBatchParameters),
 ):
     _add(_name, _method, _answers, _route, _shape)

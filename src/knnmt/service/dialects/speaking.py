@@ -93,14 +93,14 @@ async def read(request: Request, shape: type[Asked], listed: str | None = None, 
     """
     if (key := bearer(request)) is not None:  # a wrong one is refused before the body is read
         authenticate(request, request.app.state.service, key)
-    told = _gathered(request.query_params.multi_items())
+    fields = _gathered(request.query_params.multi_items())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _LIKE_FORMS:
-        told |= await _form(request, kind, files)
+        fields |= await _form(request, kind, files)
     elif body := await request.body():
-        told |= _json(body, listed)
+        fields |= _json(body, listed)
     try:
-        return shape.model_validate(told)
+        return shape.model_validate(fields)
     except ValidationError as error:
         raise _invalid([{**each} for each in error.errors()]) from None
 
@@ -158,13 +158,13 @@ def _gathered(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             objects.setdefault(within[1], {}).setdefault(int(within[2]), {})[within[3]] = value
         else:
             found.setdefault(name, []).append(value)
-    told: dict[str, Any] = {name: values[0] if len(values) == 1 else values for name, values in found.items()}
-    return told | {name: [each for _, each in sorted(numbered.items())] for name, numbered in objects.items()}
+    fields: dict[str, Any] = {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+    return fields | {name: [each for _, each in sorted(numbered.items())] for name, numbered in objects.items()}
 
 
 def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
-    told = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors[:3])
-    return Problem(422, "invalid_request", f"the request is invalid: {told}")
+    fields = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors[:3])
+    return Problem(422, "invalid_request", f"the request is invalid: {fields}")
 
 
 def caller_with(service: Service, request: Request, key: str | None) -> Caller:
@@ -175,21 +175,21 @@ def caller_with(service: Service, request: Request, key: str | None) -> Caller:
 Answer = Callable[[Problem], Response]
 
 
-def told_as(statuses: Mapping[int, int], **more: str) -> Answer:
+def errors_as(statuses: Mapping[int, int], **more: str) -> Answer:
     """Problems with the statuses of a dialect. more: further fields with the message, by the dialect's names"""
 
     def answer(problem: Problem) -> Response:
-        told = problem.answer()
+        usual = problem.answer()
         also = {name: getattr(problem, value) for name, value in more.items()}
         content = {"code": problem.code, "message": problem.message, **also, **problem.more}
         status = 504 if problem.code in _SOON_OVER else statuses.get(problem.status, problem.status)
         kept = ("retry-after",) if status != 401 else ("retry-after", "www-authenticate")
-        return JSONResponse(content, status, {name: told.headers[name] for name in kept if name in told.headers})
+        return JSONResponse(content, status, {name: usual.headers[name] for name in kept if name in usual.headers})
 
     return answer
 
 
-def route_telling(answer: Answer) -> type[APIRoute]:
+def route_with_errors(answer: Answer) -> type[APIRoute]:
     """A class of routes whose errors are answered in this way."""
 
     class DialectRoute(CallerFirst):

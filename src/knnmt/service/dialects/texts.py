@@ -88,7 +88,7 @@ async def _requests(
         raise Problem(422, "invalid_request", "expected at least one text")
     require_texts(texts, service.config.limits)
     service.config.limits.check(work.settings)
-    source, target = work.direction.told
+    source, target = work.direction.model_languages
 
     def made(text: str) -> TextRequest:
         marked = _marked(text, work)

@@ -10,13 +10,13 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from knnmt.service.dialects import directions
-from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, route_telling, told_as
+from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, errors_as, route_with_errors
 from knnmt.service.domains import Domain
 from knnmt.service.http.requests import TheService, requested_domain, require_texts
 from knnmt.service.service import Service
 
-_TELLING = told_as({401: 403, 422: 400, 409: 400})
-router = APIRouter(prefix="/tmserver", tags=["tmserver"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+_ERRORS = errors_as({401: 403, 422: 400, 409: 400})
+router = APIRouter(prefix="/tmserver", tags=["tmserver"], route_class=route_with_errors(_ERRORS), responses=BAD_REQUEST)
 _MIN_SCORE, _MAX_MATCHES = 50, 5  # lowest score of a match in percent; matches of a text
 
 
@@ -38,7 +38,7 @@ class MatchAnswer(BaseModel):
 @router.get("/languages/", response_model=LanguagesAnswer)
 async def languages(request: Request, service: TheService) -> Response:
     """The languages of the domain."""
-    domain = _asked(request, service)
+    domain = _requested_domain(request, service)
     pairs = list(directions.pairs(service, domain))
     sides = [sorted({pair[side] for pair in pairs}) for side in (0, 1)]
     return JSONResponse({"sourceLanguages": sides[0], "targetLanguages": sides[1]})
@@ -65,6 +65,6 @@ async def matches(
     return JSONResponse(await service.until(asyncio.wrap_future(looking), None))
 
 
-def _asked(request: Request, service: Service) -> Domain:
+def _requested_domain(request: Request, service: Service) -> Domain:
     caller = caller_with(service, request, request.query_params.get("key"))
     return requested_domain(request, service, caller, None)

@@ -188,27 +188,27 @@ def require_little_evidence(texts: Sequence[str], settings: TranslationSettings,
     )
 
 
-async def text_requests(asked: DecodedBody, domain: Domain, service: Service, caller: Caller) -> list[TextRequest]:
+async def text_requests(body: DecodedBody, domain: Domain, service: Service, caller: Caller) -> list[TextRequest]:
     """The texts of a request as the batcher takes them."""
     limits = service.config.limits
-    require_texts(asked.texts, limits)
-    languages = asked.source_language, asked.target_language
+    require_texts(body.texts, limits)
+    languages = body.source_language, body.target_language
     if domain.languages is not None and not fits(languages, domain.languages):
         wanted = f"from {languages[0] or 'any language'} to {languages[1] or 'any language'}"
         message = f"the domain {domain.name!r} translates {' to '.join(domain.languages)}, not {wanted}"
         raise Problem(422, "unsupported_languages", message)
-    if asked.contexts is not None and len(asked.contexts) != len(asked.texts):
+    if body.contexts is not None and len(body.contexts) != len(body.texts):
         raise Problem(
             422,
             "invalid_request",
-            f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give one context for each text",
+            f"there are {len(body.texts)} texts and {len(body.contexts)} contexts: give one context for each text",
         )
-    limits.check(asked.settings())
+    limits.check(body.settings())
     terms, (source, target) = await glossary_of(
         service,
         caller,
-        [(term.source, term.target) for term in asked.glossary],
-        asked.glossary_id,
+        [(term.source, term.target) for term in body.glossary],
+        body.glossary_id,
         domain.languages or languages,
     )
     if domain.languages is None:
@@ -222,7 +222,7 @@ async def text_requests(asked: DecodedBody, domain: Domain, service: Service, ca
             target_lang=languages[1],
             context=context,
         )
-        for text, context in zip(asked.texts, asked.contexts or [""] * len(asked.texts), strict=True)
+        for text, context in zip(body.texts, body.contexts or [""] * len(body.texts), strict=True)
     ]
 
 

@@ -66,9 +66,9 @@ async def send(
     ] = False,
 ) -> Response:
     """Translate what is missing in a document. The answer has an id, for the same key."""
-    told = source_language, target_language
-    chosen = requested_domain(request, service, caller, domain, languages=told)
-    await asyncio.to_thread(service.translator.between, told)  # raises for languages that no model has
+    answer = source_language, target_language
+    chosen = requested_domain(request, service, caller, domain, languages=answer)
+    await asyncio.to_thread(service.translator.between, answer)  # raises for languages that no model has
     known = await asyncio.to_thread(service.describe, chosen)
     languages = (
         source_language or _text(known["source_language"]),
@@ -76,12 +76,12 @@ async def send(
     )
     glossary, of_glossary = await glossary_of(service, caller, _terms(term or []), glossary_id, languages)
     if glossary_id is not None and None in languages:  # nothing else says what to translate between
-        told = languages = of_glossary
+        answer = languages = of_glossary
     work = DocumentWork(
         domain=chosen,
         client=caller.client,
         languages=languages,
-        told=told,
+        model_languages=answer,
         settings=settings,
         glossary=glossary,
         with_remarks=review,
@@ -91,13 +91,13 @@ async def send(
         await receive_file(request, "a document", received.write)
         received.seek(0)
         sent = await asyncio.to_thread(service.documents.send, name, received, caller.name, work)
-    return JSONResponse(_shown(sent), status_code=202, headers={"Location": f"/v1/documents/{_id(sent)}"})
+    return JSONResponse(_as_json(sent), status_code=202, headers={"Location": f"/v1/documents/{_id(sent)}"})
 
 
 @router.get("/v1/documents/{document}", response_model=DocumentAnswer, response_model_exclude_none=True)
 async def document(document: str, service: TheService, caller: TheCaller) -> Response:
     """The state of a document."""
-    return JSONResponse(_shown(_seen(service, caller, document)))
+    return JSONResponse(_as_json(_visible(service, caller, document)))
 
 
 @router.get("/v1/documents/{document}/units", response_model=UnitsAnswer, response_model_exclude_none=True)
@@ -109,7 +109,7 @@ async def units(
     limit: Annotated[int, Query(ge=1, le=10_000, description="The number of rows.")] = 1_000,
 ) -> Response:
     """The units of a translated document, those to look at first at the beginning, until it is downloaded."""
-    sent = _seen(service, caller, document)
+    sent = _visible(service, caller, document)
     rows, total = await asyncio.to_thread(service.documents.units, sent, first, limit)
     languages = zip(("source_language", "target_language"), sent.work.languages, strict=True)
     return JSONResponse({"units": rows, "of": total} | {name: tag for name, tag in languages if tag is not None})
@@ -122,7 +122,7 @@ async def units(
 )
 async def content(document: str, service: TheService, caller: TheCaller) -> Response:
     """Download the translation of a document. The service then deletes it."""
-    sent = _seen(service, caller, document)
+    sent = _visible(service, caller, document)
     made = await asyncio.to_thread(service.documents.take, sent)
     name = sent.download_name or sent.name
     headers = {  # a browser must save it as a file, whatever its type
@@ -135,11 +135,11 @@ async def content(document: str, service: TheService, caller: TheCaller) -> Resp
 @router.delete("/v1/documents/{document}", status_code=204)
 async def delete(document: str, service: TheService, caller: TheCaller) -> Response:
     """Cancel and delete a document."""
-    await asyncio.to_thread(service.documents.forget, _seen(service, caller, document))
+    await asyncio.to_thread(service.documents.forget, _visible(service, caller, document))
     return Response(status_code=204)
 
 
-def _seen(service: Service, caller: Caller, document: str) -> SentDocument:
+def _visible(service: Service, caller: Caller, document: str) -> SentDocument:
     caller.require("translate")
     return service.documents.of(document[:_SECRET], document[_SECRET:], caller)
 
@@ -148,8 +148,8 @@ def _id(sent: SentDocument) -> str:
     return sent.id + sent.key
 
 
-def _shown(sent: SentDocument) -> dict[str, Any]:
-    told = {
+def _as_json(sent: SentDocument) -> dict[str, Any]:
+    answer = {
         "id": _id(sent),
         "domain": sent.work.domain.name,
         "name": sent.name,
@@ -159,7 +159,7 @@ def _shown(sent: SentDocument) -> dict[str, Any]:
         "of": sent.of,
         "message": sent.message,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in answer.items() if value is not None}
 
 
 def _text(value: object) -> str | None:

@@ -23,8 +23,8 @@ from knnmt.service.http.answer_shapes import DomainAnswer, DomainsAnswer, Remove
 from knnmt.service.http.request_shapes import DomainBody, SegmentBody, SegmentsBody
 from knnmt.service.http.requests import CallerFirst, TheCaller, TheService, needs
 from knnmt.service.problems import Problem
-from knnmt.service.service import Service, awaited
-from knnmt.service.writing import Written
+from knnmt.service.service import Service, shielded
+from knnmt.service.writing import WriteResult
 
 router = APIRouter(tags=["domains"], route_class=CallerFirst)
 _SourceAsked = Annotated[str | None, Query(description="The whole source text.", min_length=1, max_length=20_000)]
@@ -34,8 +34,8 @@ _SourceAsked = Annotated[str | None, Query(description="The whole source text.",
 async def domains(service: TheService, caller: TheCaller) -> Response:
     """The domains that the caller may use."""
     caller.require("translate")
-    seen = [each for each in service.domains if caller.sees(each.name)]
-    return JSONResponse({"domains": await asyncio.to_thread(_described, service, seen)})
+    visible = [each for each in service.domains if caller.sees(each.name)]
+    return JSONResponse({"domains": await asyncio.to_thread(_described, service, visible)})
 
 
 def _described(service: Service, domains: Sequence[Domain]) -> list[dict[str, object]]:
@@ -58,24 +58,24 @@ async def domain(domain: str, service: TheService, caller: TheCaller) -> Respons
 
 @router.post("/v1/domains", response_model=DomainAnswer, response_model_exclude_none=True, status_code=201)
 @needs("admin")
-async def make(asked: DomainBody, service: TheService, caller: TheCaller) -> Response:
+async def make(body: DomainBody, service: TheService, caller: TheCaller) -> Response:
     """Make a domain from some pairs. For a whole memory, send it as a file."""
-    caller.require("admin", asked.name)
-    place = service.domains.place_of_new(asked.name)
-    pairs = segment_pairs(service, caller, asked.segments)
-    making = asyncio.to_thread(_made, service, asked, place, pairs)
+    caller.require("admin", body.name)
+    place = service.domains.place_of_new(body.name)
+    pairs = segment_pairs(service, caller, body.segments)
+    making = asyncio.to_thread(_made, service, body, place, pairs)
     made = await asyncio.shield(asyncio.ensure_future(making))
     return JSONResponse(made, status_code=201)
 
 
-def _made(service: Service, asked: DomainBody, place: Path, pairs: Sequence[SegmentPair]) -> dict[str, object]:
+def _made(service: Service, body: DomainBody, place: Path, pairs: Sequence[SegmentPair]) -> dict[str, object]:
     by = service.translator
     if by.chooses_model:
-        choice, _ = model_for(pairs, asked.source_language, asked.target_language)
+        choice, _ = model_for(pairs, body.source_language, body.target_language)
         by = by.between((choice.source, choice.target))
-    config = BuildConfig(asked.source_language or "", asked.target_language or "")
+    config = BuildConfig(body.source_language or "", body.target_language or "")
     build(pairs, place, config, model=by.engine)
-    return service.describe(service.domains.take_in(asked.name))
+    return service.describe(service.domains.take_in(body.name))
 
 
 @router.delete("/v1/domains/{domain}", status_code=204)
@@ -110,26 +110,26 @@ async def held(
 
 @router.post("/v1/domains/{domain}/segments", response_model=StoredAnswer, status_code=201, tags=["segments"])
 @needs("write")
-async def add(domain: str, asked: SegmentsBody, service: TheService, caller: TheCaller) -> Response:
+async def add(domain: str, body: SegmentsBody, service: TheService, caller: TheCaller) -> Response:
     """Add pairs to a domain. When this is answered, they are stored, and the next request uses them."""
     store = service.domains.of(domain).required_store()
-    pairs = segment_pairs(service, caller, asked.segments)
-    written = await awaited(await asyncio.to_thread(service.writers.of(store).put, "add", pairs))
+    pairs = segment_pairs(service, caller, body.segments)
+    written = await shielded(await asyncio.to_thread(service.writers.of(store).put, "add", pairs))
     return _stored(domain, written, len(pairs), 201)
 
 
 @router.put("/v1/domains/{domain}/segments", response_model=StoredAnswer, tags=["segments"])
 @needs("write")
-async def replace(domain: str, asked: SegmentsBody, service: TheService, caller: TheCaller) -> Response:
+async def replace(domain: str, body: SegmentsBody, service: TheService, caller: TheCaller) -> Response:
     """Correct a domain: pairs replace what it holds for their sources; pairs with new sources are added."""
     known = service.domains.of(domain)
     known.required_store()
-    pairs = segment_pairs(service, caller, asked.segments)
+    pairs = segment_pairs(service, caller, body.segments)
     written = await service.correct(known, caller.name, pairs)
     return _stored(domain, written, len(pairs), 200)
 
 
-def _stored(domain: str, written: Written, count: int, status: int) -> Response:
+def _stored(domain: str, written: WriteResult, count: int, status: int) -> Response:
     content = {"domain": domain, "generation": written.generation, "segments": written.segments, "stored": count}
     return JSONResponse(content, status_code=status)
 
@@ -150,7 +150,7 @@ async def remove(
     if origin is not None and "*" in origin:
         raise Problem(422, "invalid_request", "give the whole origin, without an asterisk")
     done = service.writers.of(store).remove(matching(origin, source))
-    written = await awaited(done)
+    written = await shielded(done)
     return JSONResponse(
         {
             "domain": domain,

@@ -32,21 +32,21 @@ router = APIRouter(tags=["translating"], route_class=CallerFirst)
 
 
 @router.post("/v1/explain", response_model=ExplainAnswer, response_model_exclude_none=True)
-async def explain(asked: ExplainBody, request: Request, service: TheService, caller: TheCaller) -> Response:
+async def explain(body: ExplainBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts with and without the memory, and show where each word came from."""
-    languages = asked.source_language, asked.target_language
-    domain = requested_domain(request, service, caller, asked.domain, languages=languages)
+    languages = body.source_language, body.target_language
+    domain = requested_domain(request, service, caller, body.domain, languages=languages)
     domain.required_store()
-    settings = TranslationSettings(exact_matches="ignore").over(asked.settings())
-    require_little_evidence(asked.texts, settings, service.config.limits)
-    requests = await directed(service, await text_requests(asked, domain, service, caller), settings)
+    settings = TranslationSettings(exact_matches="ignore").over(body.settings())
+    require_little_evidence(body.texts, settings, service.config.limits)
+    requests = await directed(service, await text_requests(body, domain, service, caller), settings)
     alone = [
         TextRequest(each.text, None, glossary=each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)
         for each in requests
     ]
 
     async def both() -> tuple[list[Translation], list[Translation]]:
-        client, seconds = caller.client, asked.timeout_seconds
+        client, seconds = caller.client, body.timeout_seconds
         evident = TranslationSettings(evidence=True, match=True).over(settings)
         with_memory = service.translate(requests, evident, client, seconds)
         without = service.translate(alone, settings, client, seconds)
@@ -56,16 +56,16 @@ async def explain(asked: ExplainBody, request: Request, service: TheService, cal
     explained = await service.text_threads.each(
         caller.client,
         list(zip(made, bare, strict=True)),
-        lambda both: _shown(service, *both),
+        lambda both: _as_json(service, *both),
         lambda both: len(both[0].text),
     )
     return JSONResponse({"domain": domain.name, "explanations": explained})
 
 
-def _shown(service: Service, made: Translation, alone: Translation) -> dict[str, Any]:
+def _as_json(service: Service, made: Translation, alone: Translation) -> dict[str, Any]:
     if made.error is not None:
-        told: dict[str, Any] = {"text": "", "share": 0.0, "alone": alone.text, "words": [], "passages": []}
-        return {**told, "error": service.domains.named_in(made.error)}
+        answer: dict[str, Any] = {"text": "", "share": 0.0, "alone": alone.text, "words": [], "passages": []}
+        return {**answer, "error": service.domains.named_in(made.error)}
     explanation = Explanation(made, tuple(words_of(made)), alone.text)
     return {
         "text": made.text,
@@ -92,17 +92,17 @@ def _shown(service: Service, made: Translation, alone: Translation) -> dict[str,
 
 
 @router.post("/v1/match", response_model=MatchesAnswer)
-async def match(asked: MatchBody, request: Request, service: TheService, caller: TheCaller) -> Response:
+async def match(body: MatchBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """The segments of the memory whose sources are most similar to the texts, scored as translators' tools do."""
-    domain = requested_domain(request, service, caller, asked.domain)
+    domain = requested_domain(request, service, caller, body.domain)
     domain.required_store()
-    require_texts(asked.texts, service.config.limits)
+    require_texts(body.texts, service.config.limits)
 
     def found(text: str) -> list[dict[str, Any]]:
         store = domain.required_store()
         with service.translator.for_store(store).memories.using(store) as memory:
-            return [asdict(each) for each in memory.matcher.matches(text, asked.at_least, asked.limit)]
+            return [asdict(each) for each in memory.matcher.matches(text, body.at_least, body.limit)]
 
-    looking = service.matches.each(caller.client, asked.texts, found, len)
-    matches = await while_connected(request, service.until(looking, asked.timeout_seconds))
+    looking = service.matches.each(caller.client, body.texts, found, len)
+    matches = await while_connected(request, service.until(looking, body.timeout_seconds))
     return JSONResponse({"domain": domain.name, "matches": matches})

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.languages import is_tag
-from knnmt.service.glossaries import Dictionary, KeptGlossary, read_dictionary
+from knnmt.service.glossaries import Dictionary, StoredGlossary, read_dictionary
 from knnmt.service.http.answer_shapes import GlossariesAnswer, GlossaryAnswer, SentGlossaryAnswer
 from knnmt.service.http.requests import TheCaller, TheService, receive_file
 from knnmt.service.problems import Problem
@@ -56,21 +56,21 @@ async def send(
     finally:
         file.unlink(missing_ok=True)
     made = await asyncio.to_thread(service.glossaries.make, name, (dictionary,), caller)
-    return JSONResponse({**_shown(made), "left_out": left_out}, status_code=201)
+    return JSONResponse({**_as_json(made), "left_out": left_out}, status_code=201)
 
 
 @router.get("/v1/glossaries", response_model=GlossariesAnswer)
 async def glossaries(service: TheService, caller: TheCaller) -> Response:
     """The glossaries of the key, the oldest first; those that tools sent, too."""
     caller.require("translate")
-    return JSONResponse({"glossaries": [_shown(each) for each in service.glossaries.seen_by(caller)]})
+    return JSONResponse({"glossaries": [_as_json(each) for each in service.glossaries.seen_by(caller)]})
 
 
 @router.get("/v1/glossaries/{glossary}", response_model=GlossaryAnswer)
 async def glossary(glossary: str, service: TheService, caller: TheCaller) -> Response:
     """One glossary."""
     caller.require("translate")
-    return JSONResponse(_shown(service.glossaries.of(glossary, caller)))
+    return JSONResponse(_as_json(service.glossaries.of(glossary, caller)))
 
 
 @router.delete("/v1/glossaries/{glossary}", status_code=204)
@@ -89,7 +89,7 @@ def _required(tag: str | None) -> str:
     return tag
 
 
-def _shown(glossary: KeptGlossary) -> dict[str, Any]:
+def _as_json(glossary: StoredGlossary) -> dict[str, Any]:
     return {
         "id": glossary.id,
         "name": glossary.name,

@@ -75,15 +75,15 @@ async def send(
     if service.domains.has(domain):
         service.domains.of(domain).required_store()
     require_languages(service, source_language, target_language)
-    asked = {
+    options = {
         "format": file_format,
         "source_language": source_language,
         "target_language": target_language,
         "skip_malformed": skip_malformed,
         "unfinished": unfinished,
     }
-    job = await begun(request, service, name, domain=domain, by=caller.name, **asked)
-    return JSONResponse(_shown(job), status_code=202, headers={"Location": f"/v1/jobs/{job.id}"})
+    job = await begun(request, service, name, domain=domain, by=caller.name, **options)
+    return JSONResponse(_as_json(job), status_code=202, headers={"Location": f"/v1/jobs/{job.id}"})
 
 
 def require_languages(service: Service, source: str | None, target: str | None) -> None:
@@ -92,14 +92,14 @@ def require_languages(service: Service, source: str | None, target: str | None) 
         choose_model(source, target, "the memory", "")
 
 
-async def begun(request: Request, service: Service, name: str, **asked: Any) -> Job:
+async def begun(request: Request, service: Service, name: str, **options: Any) -> Job:
     """Start a job with a memory, which is the body of a request."""
     if not _PLAIN.fullmatch(name):
         raise Problem(422, "invalid_request", "name: expected the name of a file, found slashes or control characters")
     incoming = await asyncio.to_thread(service.jobs.receive, name)
     try:
         await receive_file(request, "a memory", incoming.write)
-        return await asyncio.to_thread(incoming.begin, **asked)
+        return await asyncio.to_thread(incoming.begin, **options)
     finally:
         await asyncio.to_thread(incoming.close)
 
@@ -108,31 +108,31 @@ async def begun(request: Request, service: Service, name: str, **asked: Any) -> 
 async def jobs(service: TheService, caller: TheCaller) -> Response:
     """The jobs of domains that the caller may use, the oldest first. Of finished jobs, the last 100 are listed."""
     caller.require("translate")
-    return JSONResponse({"jobs": [_shown(job) for job in service.jobs if caller.sees(job.domain)]})
+    return JSONResponse({"jobs": [_as_json(job) for job in service.jobs if caller.sees(job.domain)]})
 
 
 @router.get("/v1/jobs/{job}", response_model=JobAnswer, response_model_exclude_none=True)
 async def job(job: str, service: TheService, caller: TheCaller) -> Response:
     """The state of a job."""
-    return JSONResponse(_shown(_seen(service, caller, job)))
+    return JSONResponse(_as_json(_visible(service, caller, job)))
 
 
 @router.delete("/v1/jobs/{job}", response_model=JobAnswer, response_model_exclude_none=True)
 async def cancel(job: str, service: TheService, caller: TheCaller) -> Response:
     """Cancel a job. A finished job stays as it is."""
-    caller.require("write", _seen(service, caller, job).domain)
-    return JSONResponse(_shown(await asyncio.to_thread(service.jobs.cancel, job)))
+    caller.require("write", _visible(service, caller, job).domain)
+    return JSONResponse(_as_json(await asyncio.to_thread(service.jobs.cancel, job)))
 
 
-def _seen(service: Service, caller: Caller, number: str) -> Job:
+def _visible(service: Service, caller: Caller, number: str) -> Job:
     caller.require("translate")
     return service.jobs.of(number, caller.sees)
 
 
-def _shown(job: Job) -> dict[str, Any]:
+def _as_json(job: Job) -> dict[str, Any]:
     """A job, as in the answer."""
     hidden = ("file", "attempts", "format", "source_language", "target_language", "skip_malformed", "unfinished")
-    told = {name: value for name, value in asdict(job).items() if name not in hidden and value is not None}
+    answer = {name: value for name, value in asdict(job).items() if name not in hidden and value is not None}
     if job.state != "running":
-        del told["stage"]
-    return told
+        del answer["stage"]
+    return answer

@@ -48,47 +48,51 @@ _NDJSON = "application/x-ndjson"
     response_model_exclude_none=True,
     responses={200: {"content": {_NDJSON: {"schema": {"type": "string"}}}}},
 )
-async def translate(asked: TranslateBody, request: Request, service: TheService, caller: TheCaller) -> Response:
+async def translate(body: TranslateBody, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts. With `stream`, the answer has a line for each text as soon as it is done, with its `index`.
 
     With `so_far` as well, earlier lines have the translation so far. It may still change.
     """
-    languages = asked.source_language, asked.target_language
-    domain = requested_domain(request, service, caller, asked.domain, languages=languages)
-    settings = asked.settings()
+    languages = body.source_language, body.target_language
+    domain = requested_domain(request, service, caller, body.domain, languages=languages)
+    settings = body.settings()
     if settings.evidence:
-        require_little_evidence(asked.texts, settings, service.config.limits)
-    requests = await directed(service, await text_requests(asked, domain, service, caller), settings)
-    if asked.stream:
+        require_little_evidence(body.texts, settings, service.config.limits)
+    requests = await directed(service, await text_requests(body, domain, service, caller), settings)
+    if body.stream:
         service.batcher.require_open()  # while the answer can still have another status
-        return StreamingResponse(_lines(service, caller, requests, asked), media_type=_NDJSON)
-    work = service.translate(requests, settings, caller.client, asked.timeout_seconds)
+        return StreamingResponse(_lines(service, caller, requests, body), media_type=_NDJSON)
+    work = service.translate(requests, settings, caller.client, body.timeout_seconds)
     made = await while_connected(request, work)
     translations = await service.text_threads.each(
         caller.client,
         list(zip(requests, made, strict=True)),
-        lambda both: _shown(service, *both, bool(settings.evidence)),
+        lambda both: _as_json(service, *both, bool(settings.evidence)),
         lambda both: len(both[1].source) + len(both[1].text),
     )
     return JSONResponse({"domain": domain.name, "translations": translations})
 
 
-def _shown(service: Service, request: TextRequest, translation: Translation, evidence: bool) -> dict[str, Any]:
+def _as_json(service: Service, request: TextRequest, translation: Translation, evidence: bool) -> dict[str, Any]:
     """A translation, as in the answer."""
-    told = as_json(translation)
+    answer = as_json(translation)
     known = service.translator.between(request.languages).engine.languages
     for name, tag in (("source", request.source_lang or known.source), ("target", request.target_lang or known.target)):
         if tag is not None:
-            told[f"{name}_language"] = tag
-    del told["source"]
+            answer[f"{name}_language"] = tag
+    del answer["source"]
     if translation.error is not None:
-        told["error"] = service.domains.named_in(translation.error)
+        answer["error"] = service.domains.named_in(translation.error)
     if not evidence:
-        del told["tokens"]
-    elif "evidence" in told:
-        told["words"] = _words(translation)
-    told["alternatives"] = [{"text": each.text, "score": each.score} for each in translation.alternatives]
-    return told if translation.alternatives else {name: value for name, value in told.items() if name != "alternatives"}
+        del answer["tokens"]
+    elif "evidence" in answer:
+        answer["words"] = _words(translation)
+    answer["alternatives"] = [{"text": each.text, "score": each.score} for each in translation.alternatives]
+    return (
+        answer
+        if translation.alternatives
+        else {name: value for name, value in answer.items() if name != "alternatives"}
+    )
 
 
 def _words(translation: Translation) -> list[dict[str, Any]]:
@@ -105,15 +109,15 @@ def _words(translation: Translation) -> list[dict[str, Any]]:
 
 
 async def _lines(
-    service: Service, caller: Caller, requests: Sequence[TextRequest], asked: TranslateBody
+    service: Service, caller: Caller, requests: Sequence[TextRequest], body: TranslateBody
 ) -> AsyncIterator[str]:
     """A line for each text, and a last one with the error, if there was one."""
     news = _News()
     left = len(requests)
-    watches = [partial(news.grown, number) for number in range(left)] if asked.so_far else None
+    watches = [partial(news.grown, number) for number in range(left)] if body.so_far else None
     futures: Sequence[Future[Translation]] = ()
-    settings = asked.settings()
-    seconds = min(asked.timeout_seconds or float("inf"), service.config.limits.wait_seconds)
+    settings = body.settings()
+    seconds = min(body.timeout_seconds or float("inf"), service.config.limits.wait_seconds)
     try:
         async with asyncio.timeout(seconds), service.texts.hold(caller.client, left):
             futures = service.batcher.submit(requests, settings, watches, caller.client)
@@ -127,9 +131,9 @@ async def _lines(
                 left -= 1
                 made = come.result()
                 service.metrics.translated([made])
-                line = partial(_shown, service, requests[number], made, bool(settings.evidence))
-                told = await service.text_threads.run(caller.client, len(made.text), line)
-                yield _line({"index": number, **told})
+                line = partial(_as_json, service, requests[number], made, bool(settings.evidence))
+                answer = await service.text_threads.run(caller.client, len(made.text), line)
+                yield _line({"index": number, **answer})
     except TimeoutError:
         yield _line({"code": "deadline", "message": "the request was not done in time and was cancelled"})
     except KnnmtError as error:
@@ -168,9 +172,9 @@ class _News:
             self._come.put_nowait((number, None))
         self._grown[number] = so_far
 
-    def _tell(self, call: Callable[..., None], *told: object) -> None:
+    def _tell(self, call: Callable[..., None], *answer: object) -> None:
         with suppress(RuntimeError):  # the event loop has ended, and the requests with it
-            self._loop.call_soon_threadsafe(call, *told)
+            self._loop.call_soon_threadsafe(call, *answer)
 
 
 def _line(content: dict[str, Any]) -> str:
@@ -178,12 +182,12 @@ def _line(content: dict[str, Any]) -> str:
 
 
 @router.post("/v1/sentences", response_model=SentencesAnswer)
-async def sentences(asked: SentencesBody, service: TheService, caller: TheCaller) -> Response:
+async def sentences(body: SentencesBody, service: TheService, caller: TheCaller) -> Response:
     """Cut a text into sentences, each with the white space that follows it. Joined, they are the text again."""
     caller.require("translate")
     most = service.config.limits.characters
-    if len(asked.text) > most:
-        raise Problem(413, "too_large", f"the text has {len(asked.text):,} characters; send at most {most:,}")
-    lines = await service.text_threads.run(caller.client, len(asked.text), partial(split_lines, asked.text))
+    if len(body.text) > most:
+        raise Problem(413, "too_large", f"the text has {len(body.text):,} characters; send at most {most:,}")
+    lines = await service.text_threads.run(caller.client, len(body.text), partial(split_lines, body.text))
     found = await service.text_threads.each(caller.client, lines, split_sentences, len)
-    return JSONResponse({"sentences": [each for line in found for each in line], "language": recognise(asked.text)})
+    return JSONResponse({"sentences": [each for line in found for each in line], "language": recognise(body.text)})

@@ -61,7 +61,7 @@ class Batcher:
     workers: batches that are decoded at the same time, by threads that share the cores; if there are several, one more
         decodes costly segments
     cached: results that are remembered, at most
-    told: is called with a report of every batch
+    on_batch: is called with a report of every batch
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Batcher:
         translator: Translator,
         batch: int,
         cached: int,
-        told: Callable[[BatchReport], None] = lambda _report: None,
+        on_batch: Callable[[BatchReport], None] = lambda _report: None,
         workers: int = 1,
     ) -> None:
         self.statistics = Statistics()
-        self._translator, self._batch, self._told = translator, batch, told
+        self._translator, self._batch, self._on_batch = translator, batch, on_batch
         self._changed = Condition()
         self._arrived = FairQueue[Arrival]()
         self._pieces = WaitingPieces(batch)
@@ -268,7 +268,7 @@ class Batcher:
                 waiting = self.waiting
                 self._changed.notify_all()
             self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
-            self._told(BatchReport(len(pieces), seconds, waiting))
+            self._on_batch(BatchReport(len(pieces), seconds, waiting))
 
     def _charge(self, pieces: list[Piece], seconds: float) -> None:
         """Charge clients for batches that took longer than others of their cost; called with the lock."""

@@ -19,7 +19,7 @@ Watch = Callable[[str], None]
 
 
 class Watched:
-    """Those who watch one text. The text grows by its segments, which are decoded in any order."""
+    """Everybody who watches a text. It grows by its segments, which are decoded in any order."""
 
     def __init__(self) -> None:
         self._watches: list[tuple[Future[Translation], Watch]] = []
