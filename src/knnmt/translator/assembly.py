@@ -164,9 +164,9 @@ def _joined_parts(
     )
 
 
-def _mean_coverage(segments: Sequence[TextSegment], of_segments: Sequence[Coverage | None]) -> Coverage | None:
+def _mean_coverage(segments: Sequence[TextSegment], coverages: Sequence[Coverage | None]) -> Coverage | None:
     """The coverage of a text: the mean of its segments, weighted by their lengths."""
-    found = [(len(segment.text), each) for segment, each in zip(segments, of_segments, strict=True) if each]
+    found = [(len(segment.text), each) for segment, each in zip(segments, coverages, strict=True) if each]
     if not found:
         return None
     length = sum(size for size, _ in found) or 1

@@ -51,16 +51,16 @@ class Directions(Generic[Some]):
         with self._changing:
             return list(dict.fromkeys([self._first, *self._others.values()]))
 
-    def between(self, asked: RequestedLanguages) -> Some:
+    def between(self, languages: RequestedLanguages) -> Some:
         """The translator for these languages; None is any."""
-        if asked == (None, None):
+        if languages == (None, None):
             return self._first
         with self._changing:
-            found = self._others.get(asked)
+            found = self._others.get(languages)
             if found is None:
                 while len(self._others) >= _MAX_DIRECTIONS:
                     self._others.pop(next(iter(self._others)))
-                found = self._others[asked] = self._between(*asked)
+                found = self._others[languages] = self._between(*languages)
             return found
 
     def for_store(self, store: Store) -> Some:

@@ -359,20 +359,20 @@ class Memories:
                 trained = self._gate(memory)
                 config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
-            of_method = None
+            network = None
             if settings.combiner is not None and network_of(settings.combiner) is not None:
-                of_method = self._combiner(memory, settings.combiner)
-                config = of_method.applied_to(config, named_by(settings))
+                network = self._combiner(memory, settings.combiner)
+                config = network.applied_to(config, named_by(settings))
             names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
             key = (opened.datastore.path, config, *names)
             if key not in self._retrievals:
                 while len(self._retrievals) >= self._max_retrievals:
                     del self._retrievals[next(iter(self._retrievals))]
-                of_store = (opened, config, self._engine)
-                gate = gate if names[0] is None else plugin_gate(names[0], *of_store)
-                combiner: Combiner | None = of_method
-                if of_method is None and names[1] is not None:
-                    combiner = plugin_combiner(names[1], *of_store)
+                arguments = (opened, config, self._engine)
+                gate = gate if names[0] is None else plugin_gate(names[0], *arguments)
+                combiner: Combiner | None = network
+                if network is None and names[1] is not None:
+                    combiner = plugin_combiner(names[1], *arguments)
                 self._retrievals[key] = Retrieval(opened, config, gate, combiner)
             return self._retrievals[key]
 

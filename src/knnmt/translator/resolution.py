@@ -35,13 +35,13 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
     if profile is None and given.get("fast"):
         profile = FAST if FAST in own.profiles.names() else UNTUNED_FAST
     start = profile if isinstance(profile, RetrievalConfig) else own.profiles.chosen(profile)
-    asked = _asked_search(given, profile is None and (start is None or start.segments is not None))
-    if profile is None and asked is not None:
-        start = own.profiles.of_search(asked == "segments")
+    search = _requested_search(given, profile is None and (start is None or start.segments is not None))
+    if profile is None and search is not None:
+        start = own.profiles.of_search(search == "segments")
     if (start is not None and start.fast is not None) or given.get("fast"):
         return _fast(own.datastore, given, start)
     check("fast_any_token" not in given, "fast_any_token needs Fast kNN-MT: also give fast")
-    segments = _segments(given, start, asked, own)
+    segments = _segments(given, start, search, own)
     fades = start is None or start.fading is not None
     fading = given.get("fading", fades and "interpolation_weight" not in given)
     if start is not None and fading == fades:
@@ -120,7 +120,7 @@ def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig
     return replace(start, **same, fading=start.fading if fading else None, fast=fast)
 
 
-def _asked_search(given: Mapping[str, Any], may_change: bool) -> str | None:
+def _requested_search(given: Mapping[str, Any], may_change: bool) -> str | None:
     """The search that a call asks for, "whole" or "segments", or None.
 
     may_change: a cache or a gate also asks for whole search
@@ -133,15 +133,17 @@ def _asked_search(given: Mapping[str, Any], may_change: bool) -> str | None:
     return "whole" if whole and may_change else None
 
 
-def _segments(given: Mapping[str, Any], start: RetrievalConfig | None, asked: str | None, own: StoresOwn) -> int | None:
+def _segments(
+    given: Mapping[str, Any], start: RetrievalConfig | None, search: str | None, own: StoresOwn
+) -> int | None:
     """How many segments each sentence is searched in; None for the whole store."""
-    if asked == "whole":
+    if search == "whole":
         return None
     if (number := given.get("segments")) is not None:
         return int(number)
     if start is None:
         return own.estimates.by_segment.segments
-    return start.segments or (DEFAULT_SEGMENTS if asked == "segments" else None)
+    return start.segments or (DEFAULT_SEGMENTS if search == "segments" else None)
 
 
 def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:

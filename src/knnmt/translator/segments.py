@@ -78,9 +78,9 @@ def understood(piece: str, held: HeldSources | None) -> TextSegment:
     if held.without_accelerators:
         for found in accelerators_in(segment.text):
             text = found.dropped_from(segment.text)
-            of_text = held.form_of(text)
-            if found.sure or (stored is None and of_text is not None):
-                segment, stored = replace(segment, text=text, mark=found.mark, held=held), of_text
+            form = held.form_of(text)
+            if found.sure or (stored is None and form is not None):
+                segment, stored = replace(segment, text=text, mark=found.mark, held=held), form
                 break
     if "\n" in segment.text or stored is not None:
         segment = replace(segment, held=held)

@@ -29,7 +29,7 @@ from knnmt.translator.stages import OnPartialTexts, OnSegment, OpenText, Stages
 from knnmt.translator.translation import Translation
 
 
-class Turns:
+class Window:
     """The texts of a window, each with some segments, which are numbered across all texts."""
 
     def __init__(self, segments: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class Turns:
         self._next = self._first_segment = 0
         self._done = self._waiting.count(0)
 
-    def decoded(self, segments: Iterable[int]) -> int:
+    def mark_decoded(self, segments: Iterable[int]) -> int:
         """Note that these segments are decoded. Return how many more texts are done, also since the beginning."""
         for segment in segments:
             text = self._text_of[segment]
@@ -48,7 +48,7 @@ class Turns:
         done, self._done = self._done, 0
         return done
 
-    def come(self) -> Iterator[tuple[int, slice]]:
+    def pop_ready(self) -> Iterator[tuple[int, slice]]:
         """The next texts that are done, with no unfinished text before them, each with its segments."""
         while self._next < len(self._waiting) and not self._waiting[self._next]:
             text, first = self._next, self._first_segment
@@ -66,7 +66,7 @@ class SomeTranslator(Protocol):
     memories: Memories
     stages: Stages
 
-    def between(self, asked: RequestedLanguages) -> SomeTranslator:
+    def between(self, languages: RequestedLanguages) -> SomeTranslator:
         """The translator for these languages."""
 
     def decoding(self, **settings: object) -> DecodingConfig:
@@ -223,35 +223,37 @@ class Session:
         jobs = [job for each in texts for job in each.jobs]
         lanes = [each.lane for each in texts for _ in each.jobs]
         found: list[list[Part]] = [[] for _ in jobs]
-        turns = Turns([len(each.jobs) for each in texts])
+        window = Window([len(each.jobs) for each in texts])
         batches: list[tuple[Lane, list[int]]] = []
         for lane in dict.fromkeys(lanes):
-            mine = [number for number, each in enumerate(lanes) if each == lane]
-            of_lane = batches_by_length([len(jobs[number].source) for number in mine], self._call.batching)
-            batches += [(lane, [mine[place] for place in batch]) for batch in of_lane]
+            numbers = [number for number, each in enumerate(lanes) if each == lane]
+            lane_batches = batches_by_length([len(jobs[number].source) for number in numbers], self._call.batching)
+            batches += [(lane, [numbers[place] for place in batch]) for batch in lane_batches]
         batches.sort(key=lambda each: min(each[1]))  # the first waiting segment is next, so texts can be returned early
         decoded = {
-            lane: lane.decode([[jobs[number] for number in batch] for of_batch, batch in batches if of_batch == lane])
+            lane: lane.decode(
+                [[jobs[number] for number in batch] for batch_lane, batch in batches if batch_lane == lane]
+            )
             for lane in dict.fromkeys(lanes)
         }
-        yield from self._finished(texts, turns, found, [], progress)  # texts without words need no batch
+        yield from self._finished(texts, window, found, [], progress)  # texts without words need no batch
         for lane, batch in batches:
             for number, parts in zip(batch, next(decoded[lane]), strict=True):
                 found[number] = parts
-            yield from self._finished(texts, turns, found, batch, progress)
+            yield from self._finished(texts, window, found, batch, progress)
 
     def _finished(
         self,
         texts: Sequence[PreparedText],
-        turns: Turns,
+        window: Window,
         found: Sequence[list[Part]],
         batch: Sequence[int],
         progress: Callable[[int], None],
     ) -> Iterator[Translation]:
         """The translations that can be returned now that the segments of a batch are decoded."""
-        progress(turns.decoded(batch))
-        for number, mine in turns.come():
-            made = texts[number].finish(found[mine])
+        progress(window.mark_decoded(batch))
+        for number, segments in window.pop_ready():
+            made = texts[number].finish(found[segments])
             if isinstance(made, PreparedText):
                 yield from self._in_order([made], ignore)
             else:

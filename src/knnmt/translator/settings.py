@@ -229,8 +229,8 @@ class TranslationSettings(RetrievalSettings):
     @property
     def without_retrieval(self) -> TranslationSettings:
         """The settings other than those of retrieval."""
-        of_retrieval = described(RetrievalSettings)
-        given = {name: value for name, value in self.given().items() if name not in of_retrieval}
+        retrieval_names = described(RetrievalSettings)
+        given = {name: value for name, value in self.given().items() if name not in retrieval_names}
         return TranslationSettings(**given)
 
     @property

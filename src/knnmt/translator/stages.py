@@ -84,10 +84,10 @@ class Stages:
                 text,
                 layout,
                 tuple(Job(each, next(source), text.retrieval, self._glossary(text, call)) for each in segments),
-                told,
+                text_cautions,
                 whole,
             )
-            for text, layout, segments, told in zip(texts, layouts, segmented, cautions, strict=True)
+            for text, layout, segments, text_cautions in zip(texts, layouts, segmented, cautions, strict=True)
         ]
 
     def decode(
@@ -102,11 +102,11 @@ class Stages:
         on_segment: is called with those that are done before others of their batch, by their number in it
         on_partial: is called with the progress of the others, by their number in their batch
         """
-        asked, begun = tee(batches)
+        upcoming, begun = tee(batches)
         searches: deque[_Search] = deque()
 
         def searched() -> Iterator[Batch]:
-            for jobs in asked:
+            for jobs in upcoming:
                 searches.append(_Search(self, jobs, call, on_segment))
                 yield searches[-1].batch(self._on_partial(on_partial))
 
@@ -156,8 +156,8 @@ class Stages:
 
     def _glossary(self, text: SourceText, call: Call) -> Glossary | None:
         glossary = text.glossary or call.glossary
-        told = self.engine.languages
-        return glossary and glossary.of_languages(told.source, told.target)
+        languages = self.engine.languages
+        return glossary and glossary.of_languages(languages.source, languages.target)
 
     @property
     def guard(self) -> GuardedSearch:
@@ -182,8 +182,8 @@ class Stages:
 
         with timing.stage("guard"):
             chosen = [jobs[number] for number in guarded], [found[number] for number in guarded]
-            kept = self.guard.kept(*chosen, search_jobs, call.decoding.n_best)
-        for number, parts in zip(guarded, kept, strict=True):
+            guarded_parts = self.guard.kept(*chosen, search_jobs, call.decoding.n_best)
+        for number, parts in zip(guarded, guarded_parts, strict=True):
             found[number] = parts
         return found
 
@@ -224,19 +224,21 @@ class Stages:
         if batch is None:
             return [[Part(each) for each in found] for found in hypotheses]
         parts: list[list[Part]] = []
-        of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
-        for retrieval, snapshot, coverage, found in of_sentences:
+        sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
+        for retrieval, snapshot, coverage, found in sentences:
             if retrieval is None or snapshot is None or batch.evidence is None:
-                told = _left_out(snapshot)
-                parts.append([Part(each, coverage=coverage, cautions=told) for each in found])
+                cautions = _left_out(snapshot)
+                parts.append([Part(each, coverage=coverage, cautions=cautions) for each in found])
                 continue
             recorded, tokenizer = batch.evidence, self.engine.tokenizer
             evidence = [
                 evidence_of(each, recorded, snapshot, tokenizer) if call.settings.evidence else [] for each in found
             ]
             steps = [steps_of(each, recorded, retrieval.config.k) if call.settings.steps else None for each in found]
-            told = _left_out(snapshot)
-            parts.append([Part(*each, coverage, cautions=told) for each in zip(found, evidence, steps, strict=True)])
+            cautions = _left_out(snapshot)
+            parts.append(
+                [Part(*each, coverage, cautions=cautions) for each in zip(found, evidence, steps, strict=True)]
+            )
         return parts
 
 

@@ -86,8 +86,8 @@ def as_json(translation: Translation) -> dict[str, object]:
         {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
         for each in translation.alternatives
     ]
-    told = [each for each in translation.warnings if each.kind is not NoTranslationWarning]  # which is its error
-    cautions = [{"kind": each.kind.__name__, "message": each.message} for each in told]
+    warned = [each for each in translation.warnings if each.kind is not NoTranslationWarning]  # which is its error
+    cautions = [{"kind": each.kind.__name__, "message": each.message} for each in warned]
     segments: dict[SegmentPair, int] = {}  # the steps of a sentence find the same segments again and again
     evidence = [token.evidence and _told(token.evidence, segments) for token in translation.tokens]
     return {

@@ -101,7 +101,7 @@ class Translator:
         **keywords: Unpack[TranslationKeywords],
     ) -> None:
         # For __reduce__: paths that are valid in any working directory.
-        self._asked: dict[str, Any] = {
+        self._arguments: dict[str, Any] = {
             "model": _wherever(model),
             "device": device,
             "dtype": dtype,
@@ -120,28 +120,28 @@ class Translator:
         name = model or _default_model(datastore, source_lang, target_lang)
         self.chooses_model = (model, source_lang, target_lang) == (None,) * 3 and name in shipped_models()
         if datastore is not None:
-            of_store = languages_of(datastore)
-            if name in shipped_models() and (fitting := shipped_model(*of_store)) not in (None, name):
+            store_languages = languages_of(datastore)
+            if name in shipped_models() and (fitting := shipped_model(*store_languages)) not in (None, name):
                 place = datastore if isinstance(datastore, str | Path) else datastore.path
                 raise SettingError(
-                    f"{place}: goes from {of_store[0]} to {of_store[1]}, which the model {name} does not. Leave "
-                    f"--model out, or use --model {fitting}"
+                    f"{place}: goes from {store_languages[0]} to {store_languages[1]}, which the model {name} does "
+                    f"not. Leave --model out, or use --model {fitting}"
                 )
-            source_lang, target_lang = source_lang or of_store[0], target_lang or of_store[1]
+            source_lang, target_lang = source_lang or store_languages[0], target_lang or store_languages[1]
         self.engine = load_engine(name, device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact, Bounds(open_stores))
         self.statistics = Statistics()
         self.stages = Stages(self.engine)
         self._datastore = datastore
         self._directions = Directions(self, self.chooses_model)
-        self._settings: TranslationSettings = self._asked["settings"]
+        self._settings: TranslationSettings = self._arguments["settings"]
         if datastore is not None:
             self.memories.retrieval(datastore, self._settings.retrieval)  # raises errors in the settings at once
 
     def with_model(self, model: str) -> Translator:
         """A translator with another model and the same settings, without a default datastore."""
-        other = type(self)(**{**self._asked, "model": model, "datastore": None, "threads": None})
-        other.memories = Memories(other.engine, self._asked["exact"], self.memories.bounds)
+        other = type(self)(**{**self._arguments, "model": model, "datastore": None, "threads": None})
+        other.memories = Memories(other.engine, self._arguments["exact"], self.memories.bounds)
         return other
 
     def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
@@ -150,20 +150,20 @@ class Translator:
         It has the same settings but no default datastore, and opens its own stores. Closing it closes no other
         translator.
         """
-        asked = {**self._asked, "source_lang": source_lang, "target_lang": target_lang, "datastore": None}
+        arguments = {**self._arguments, "source_lang": source_lang, "target_lang": target_lang, "datastore": None}
         other = copy(self)
-        other._asked, other._datastore, other.statistics = asked, None, Statistics()
+        other._arguments, other._datastore, other.statistics = arguments, None, Statistics()
         other.engine = self.engine.for_languages(source_lang, target_lang)
         other.stages = Stages(other.engine)
-        other.memories = Memories(other.engine, asked["exact"], self.memories.bounds)
+        other.memories = Memories(other.engine, arguments["exact"], self.memories.bounds)
         other._directions = Directions(other, False)
         return other
 
-    def between(self, asked: RequestedLanguages) -> Translator:
+    def between(self, languages: RequestedLanguages) -> Translator:
         """The translator for these languages: this one, another with the same weights, or one with the shipped model
         for them if the languages choose the model.
         """
-        return self._directions.between(asked)
+        return self._directions.between(languages)
 
     def for_store(self, store: Store) -> Translator:
         """The translator for a store: this one, or one with the shipped model for the store's languages."""
@@ -203,7 +203,7 @@ class Translator:
 
     def __reduce__(self) -> tuple[partial[Translator], tuple[()]]:
         """Reduce to model, paths and settings, for worker processes: unpickling loads it again."""
-        return partial(type(self), **self._asked), ()
+        return partial(type(self), **self._arguments), ()
 
     @overload
     def translate(  # type: ignore[overload-overlap]
@@ -244,13 +244,13 @@ class Translator:
         text_kinds: what decides which placeholders count in each text (`Request`)
         """
         texts = list(texts)
-        of_texts = zip(
+        marked_texts = zip(
             texts,
             [""] * len(texts) if contexts is None else contexts,
             [("text",)] * len(texts) if text_kinds is None else text_kinds,
             strict=True,
         )
-        requests = (Request(text, context=context, text_kinds=kinds) for text, context, kinds in of_texts)
+        requests = (Request(text, context=context, text_kinds=kinds) for text, context, kinds in marked_texts)
         return list(self.stream(requests, **settings))
 
     def stream(
@@ -333,9 +333,9 @@ class Translator:
         parts += [] if retrieval is None else [retrieval.signature()]
         return "|".join([*parts, f"v:{__version__}"])
 
-    def retrieval(self, **of_memory: Unpack[MemoryKeywords]) -> Retrieval | None:
+    def retrieval(self, **keywords: Unpack[MemoryKeywords]) -> Retrieval | None:
         """The retrieval of a call with these settings, None for the model alone. Defaults are those of `stream`."""
-        return self._retrieval(self._given(of_memory))
+        return self._retrieval(self._given(keywords))
 
     def _retrieval(self, given: _Given) -> Retrieval | None:
         if given.retrieval is not None or given.datastore is None:
@@ -345,13 +345,13 @@ class Translator:
     def _given(self, keywords: CallKeywords | MemoryKeywords) -> _Given:
         """The memory and the complete settings of a call; the translator's own where the call gives none."""
         others = {name: value for name, value in keywords.items() if name not in _BESIDES_SETTINGS}
-        asked = translation_settings(keywords.get("settings"), **others)
+        given = translation_settings(keywords.get("settings"), **others)
         ready = keywords.get("retrieval")
         if ready is not None:
             check(isinstance(ready, Retrieval), f"retrieval must be a Retrieval, got {ready!r}")
-            needless = ", ".join([*["datastore"] * ("datastore" in keywords), *asked.retrieval.given()])
+            needless = ", ".join([*["datastore"] * ("datastore" in keywords), *given.retrieval.given()])
             check(not needless, f"a retrieval includes a store and all settings: leave {needless} out")
-        settings = asked.over(self._settings).resolved()
+        settings = given.over(self._settings).resolved()
         return _Given(settings, None if ready is not None else keywords.get("datastore", self._datastore), ready)
 
 

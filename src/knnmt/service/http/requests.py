@@ -174,7 +174,7 @@ def _require(sound: bool, found: str, most: str) -> None:
         )
 
 
-def require_little_evidence(texts: Sequence[str], settings: TranslationSettings, limits: Limits) -> None:
+def _require_little_evidence(texts: Sequence[str], settings: TranslationSettings, limits: Limits) -> None:
     """Raise a problem if the evidence of a request would take much memory: an object for each neighbour of each token.
 
     settings: of the request
@@ -188,10 +188,15 @@ def require_little_evidence(texts: Sequence[str], settings: TranslationSettings,
     )
 
 
-async def text_requests(body: DecodedBody, domain: Domain, service: Service, caller: Caller) -> list[TextRequest]:
-    """The texts of a request as the batcher takes them."""
+async def text_requests(
+    body: DecodedBody, settings: TranslationSettings, domain: Domain, service: Service, caller: Caller
+) -> list[TextRequest]:
+    """The texts of a request as the batcher takes them. Raise a problem for what cannot be, or costs too much."""
     limits = service.config.limits
     require_texts(body.texts, limits)
+    limits.check(settings)
+    if settings.evidence:
+        _require_little_evidence(body.texts, settings, limits)
     languages = body.source_language, body.target_language
     if domain.languages is not None and not fits(languages, domain.languages):
         wanted = f"from {languages[0] or 'any language'} to {languages[1] or 'any language'}"
@@ -203,7 +208,6 @@ async def text_requests(body: DecodedBody, domain: Domain, service: Service, cal
             "invalid_request",
             f"there are {len(body.texts)} texts and {len(body.contexts)} contexts: give one context for each text",
         )
-    limits.check(body.settings())
     terms, (source, target) = await glossary_of(
         service,
         caller,
@@ -213,7 +217,7 @@ async def text_requests(body: DecodedBody, domain: Domain, service: Service, cal
     )
     if domain.languages is None:
         languages = source, target
-    return [
+    requests = [
         TextRequest(
             text,
             domain.store,
@@ -224,6 +228,7 @@ async def text_requests(body: DecodedBody, domain: Domain, service: Service, cal
         )
         for text, context in zip(body.texts, body.contexts or [""] * len(body.texts), strict=True)
     ]
+    return await _directed(service, requests, settings)
 
 
 async def glossary_of(
@@ -255,7 +260,7 @@ async def glossary_of(
     return await service.text_threads.run(caller.client, characters, lambda: Glossary(used)), languages
 
 
-async def directed(
+async def _directed(
     service: Service, requests: Sequence[TextRequest], settings: TranslationSettings
 ) -> list[TextRequest]:
     """Requests with languages, if these choose the model.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Coroutine
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -72,10 +73,16 @@ def given_settings(shape: BaseModel, without: Collection[str] = ()) -> Translati
 
     without: fields that are no settings, although they are called like one
     """
-    names = {parameter(name, each): name for name, each in described(TranslationSettings).items()}
-    names |= {name: name for name in described(TranslationSettings)}
+    names = _names()
     given = {names[each]: getattr(shape, each) for each in shape.model_fields_set - {*without} if each in names}
     return TranslationSettings(**given)
+
+
+@cache
+def _names() -> dict[str, str]:
+    """The name in Python of every setting, by its names in bodies, queries and forms."""
+    known = described(TranslationSettings)
+    return {parameter(name, each): name for name, each in known.items()} | {name: name for name in known}
 
 
 def _offered(kind: type[Settings], use: Use, without: Collection[str] = ()) -> dict[str, Description]:

@@ -15,9 +15,7 @@ from knnmt.service.http.requests import (
     CallerFirst,
     TheCaller,
     TheService,
-    directed,
     requested_domain,
-    require_little_evidence,
     require_texts,
     text_requests,
     while_connected,
@@ -38,8 +36,8 @@ async def explain(body: ExplainBody, request: Request, service: TheService, call
     domain = requested_domain(request, service, caller, body.domain, languages=languages)
     domain.required_store()
     settings = TranslationSettings(exact_matches="ignore").over(body.settings())
-    require_little_evidence(body.texts, settings, service.config.limits)
-    requests = await directed(service, await text_requests(body, domain, service, caller), settings)
+    evident = TranslationSettings(evidence=True, match=True).over(settings)
+    requests = await text_requests(body, evident, domain, service, caller)
     alone = [
         TextRequest(each.text, None, glossary=each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)
         for each in requests
@@ -47,7 +45,6 @@ async def explain(body: ExplainBody, request: Request, service: TheService, call
 
     async def both() -> tuple[list[Translation], list[Translation]]:
         client, seconds = caller.client, body.timeout_seconds
-        evident = TranslationSettings(evidence=True, match=True).over(settings)
         with_memory = service.translate(requests, evident, client, seconds)
         without = service.translate(alone, settings, client, seconds)
         return await asyncio.gather(with_memory, without)

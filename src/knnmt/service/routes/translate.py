@@ -26,9 +26,7 @@ from knnmt.service.http.requests import (
     CallerFirst,
     TheCaller,
     TheService,
-    directed,
     requested_domain,
-    require_little_evidence,
     text_requests,
     while_connected,
 )
@@ -36,6 +34,7 @@ from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
 from knnmt.translator.explanation import words_of
 from knnmt.translator.memories import Request as TextRequest
+from knnmt.translator.settings import TranslationSettings
 from knnmt.translator.translation import Translation, as_json
 
 router = APIRouter(tags=["translating"], route_class=CallerFirst)
@@ -56,12 +55,10 @@ async def translate(body: TranslateBody, request: Request, service: TheService, 
     languages = body.source_language, body.target_language
     domain = requested_domain(request, service, caller, body.domain, languages=languages)
     settings = body.settings()
-    if settings.evidence:
-        require_little_evidence(body.texts, settings, service.config.limits)
-    requests = await directed(service, await text_requests(body, domain, service, caller), settings)
+    requests = await text_requests(body, settings, domain, service, caller)
     if body.stream:
         service.batcher.require_open()  # while the answer can still have another status
-        return StreamingResponse(_lines(service, caller, requests, body), media_type=_NDJSON)
+        return StreamingResponse(_lines(service, caller, requests, body, settings), media_type=_NDJSON)
     work = service.translate(requests, settings, caller.client, body.timeout_seconds)
     made = await while_connected(request, work)
     translations = await service.text_threads.each(
@@ -109,14 +106,17 @@ def _words(translation: Translation) -> list[dict[str, Any]]:
 
 
 async def _lines(
-    service: Service, caller: Caller, requests: Sequence[TextRequest], body: TranslateBody
+    service: Service,
+    caller: Caller,
+    requests: Sequence[TextRequest],
+    body: TranslateBody,
+    settings: TranslationSettings,
 ) -> AsyncIterator[str]:
     """A line for each text, and a last one with the error, if there was one."""
     news = _News()
     left = len(requests)
     watches = [partial(news.grown, number) for number in range(left)] if body.so_far else None
     futures: Sequence[Future[Translation]] = ()
-    settings = body.settings()
     seconds = min(body.timeout_seconds or float("inf"), service.config.limits.wait_seconds)
     try:
         async with asyncio.timeout(seconds), service.texts.hold(caller.client, left):
