@@ -163,6 +163,19 @@ def test_requests_of_a_client_take_turns() -> None:
     assert [queue.take() for _ in range(2)] in (["long 1", "short"], ["short", "long 1"])
 
 
+@given(st.integers(1, 50), st.floats(1.0, 20.0))
+def test_turns_that_a_client_was_passed_over_are_not_saved_up(rounds: int, cost: float) -> None:
+    queue = FairQueue[str]()
+    for number in range(rounds + 2):
+        queue.put(("passed over",), f"passed over {number}", cost)
+    for number in range(rounds):
+        queue.put(("other",), f"other {number}", cost)
+        queue.remove({next(queue.in_turn({"passed over"}))})
+    queue.put(("other",), "other, last", cost)
+    queue.put(("new",), "new", cost)
+    assert {queue.take() for _ in range(3)} == {"passed over 0", "other, last", "new"}
+
+
 def test_time_without_requests_is_not_saved_up() -> None:
     queue = FairQueue[str]()
     queue.put(("late",), "early")

@@ -120,8 +120,11 @@ class FairQueue(Generic[Item]):
     def in_turn(self, without: Collection[Hashable] = ()) -> Iterator[Item]:
         """The items in the order in which they would be taken one after the other.
 
-        without: clients whose items are left out
+        without: clients whose items are left out. They save up no turns meanwhile
         """
+        for name in without:
+            if (part := self._all.parts.get(name)) is not None:
+                part.at = max(part.at, self._all.clock)
         return (item for item, _ in self._all.in_turn(without))
 
     def remove(self, chosen: Collection[Item]) -> None:
