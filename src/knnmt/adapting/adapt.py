@@ -11,7 +11,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -128,12 +128,7 @@ def adapt(
     else:
         require_free_or_unfinished(store)  # before reading anything
         memories = _planned(memories, dev, ReadingConfig(*languages), report)
-    config = config or BuildConfig()
-    config = replace(
-        config,
-        source_language=config.source_language or languages[0],
-        target_language=config.target_language or languages[1],
-    )
+    config = (config or BuildConfig()).between(*languages)
     translator = translator_of(model, device=device, threads=threads, source_lang=source_lang, target_lang=target_lang)
     adapting = _Adapting(store, memories, translator, config, sample, report, progress)
     return adapting.run(work, cluster, on_built)

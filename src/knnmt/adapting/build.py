@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from knnmt.distributed.cluster import Cluster
 from knnmt.documents.memory_languages import model_for
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.engine.base import Engine
-from knnmt.engine.languages import languages_of_text
 from knnmt.engine.loading import load_engine
+from knnmt.evaluation.loading import text_languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +85,15 @@ def build(
     if model is None:
         choice, memories = model_for(memories, source_lang, target_lang)
         model, source_lang, target_lang = choice.name, choice.source, choice.target
+    languages = text_languages(model, source_lang, target_lang)
     if isinstance(model, str | Path):
-        languages = languages_of_text(model, source_lang, target_lang)
         if threads is not None:
             torch.set_num_threads(threads)
         engine = load_engine(model, device, None, source_lang, target_lang)
     else:
         check(device is None and threads is None, "device, threads: a loaded engine has its own")
-        engine, own = model, model.languages
-        languages = source_lang or own.source or "de", target_lang or own.target or "en"
-    config = config or BuildConfig()
-    config = replace(
-        config,
-        source_language=config.source_language or languages[0],
-        target_language=config.target_language or languages[1],
-    )
+        engine = model
+    config = (config or BuildConfig()).between(*languages)
     given = files_or_pairs(memories, ReadingConfig(*languages))
     read = given.pairs() if isinstance(given, MemoryReading) else given
     encode, started = None if cluster is None else encode_on(cluster), time.perf_counter()

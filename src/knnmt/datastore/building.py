@@ -89,6 +89,14 @@ class BuildConfig:
             self.accelerators in ("drop", "keep"), f"accelerators must be 'drop' or 'keep', got {self.accelerators!r}"
         )
 
+    def between(self, source: str, target: str) -> BuildConfig:
+        """These settings, for these languages unless they name others."""
+        return replace(
+            self,
+            source_language=self.source_language or source,
+            target_language=self.target_language or target,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:

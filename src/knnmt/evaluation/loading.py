@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from knnmt.config import check
 from knnmt.datastore.store import Datastore
 from knnmt.documents.memory_languages import model_for
 from knnmt.documents.memory_reading import MemoriesOrPairs
+from knnmt.engine.base import Engine
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.engine.languages import languages_of_text
 from knnmt.evaluation.systems import System
@@ -60,11 +62,11 @@ def translator_of_store(
     )
 
 
-def text_languages(model: Model, source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
+def text_languages(model: Model | Engine[Any], source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
     """The given languages, otherwise the model's, otherwise German and English."""
-    if not isinstance(model, Translator):
+    if isinstance(model, str | Path):
         return languages_of_text(model, source_lang, target_lang)
-    own = model.engine.languages
+    own = model.engine.languages if isinstance(model, Translator) else model.languages
     return source_lang or own.source or "de", target_lang or own.target or "en"
 
 
