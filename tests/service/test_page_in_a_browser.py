@@ -129,7 +129,7 @@ def test_matches_that_are_open_show_what_was_learnt(page: Page) -> None:
 def test_what_is_copied_ends_with_the_translation(open_page: Windows) -> None:
     """Trap: after the last word there is a button for the end of the sentence, with a word on it."""
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    translate(page, "etwas. Noch etwas!")
+    translate(page, "etwas. Satz 7 ja nein ja")
     words = sentence(page, 1).locator(".words")
     assert words.locator(".end").count() == 1
     words.evaluate("words => getSelection().selectAllChildren(words)")
