@@ -64,7 +64,7 @@ class KernelSmoothed(CombinerNetwork):
         self.of_lambda = nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU(), nn.Linear(dim, 1))
 
     def fit_inputs(self, seen: Seen, temperature: float) -> None:
-        """Also begin with a T at which the weights fall with distance as -d²/T does near the usual distance."""
+        """Begin with a T at which the weights fall with distance as -d²/T does near the usual distance."""
         super().fit_inputs(seen, temperature)
         nearest = seen.distances_sq[:, 0][seen.distances_sq[:, 0].isfinite()].sqrt()
         usual = max(float(nearest.median()) if len(nearest) else 1.0, 1e-3)

@@ -110,32 +110,32 @@ def _run(
     if system.other is not None:
         return _run_other(translator, system, system.other, sources, directory, languages)
     memory: Retrieval | None = None
-    settings_all = translation_settings(system.settings).over(settings)
-    call: CallKeywords = {"settings": settings_all.without_retrieval, "datastore": None}
+    complete = translation_settings(system.settings).over(settings)
+    call: CallKeywords = {"settings": complete.without_retrieval, "datastore": None}
     if system.datastore is not None:  # opened for this system alone, and closed with it
         memories = Memories(translator.engine, system.exact)
-        memory = memories.retrieval(system.datastore, settings_all.over(translator.settings).retrieval)
-        call = {"settings": settings_all.without_retrieval, "retrieval": memory}
+        memory = memories.retrieval(system.datastore, complete.over(translator.settings).retrieval)
+        call = {"settings": complete.without_retrieval, "retrieval": memory}
     signature = translator.signature(**call)
     if memory and memory.config.cache and memory.config.cache.scope == "batch":
-        signature += f"|batch:{settings_all.batch_size}"  # sentences share results, so the batch size matters
+        signature += f"|batch:{complete.batch_size}"  # sentences share results, so the batch size matters
     made_from: dict[str, object] = {
         "signature": signature,
-        "batch_size": settings_all.batch_size,
+        "batch_size": complete.batch_size,
         "machine": machine(translator),
         "torch": torch.__version__,
         "model": asdict(translator.engine.fingerprint),
-        "decoding": _digest(repr((translator.decoding(**settings_all.decoding), settings_all.without_retrieval))),
+        "decoding": _digest(repr((translator.decoding(**complete.decoding), complete.without_retrieval))),
         "memory": memory and _content(memory),
         "sources": _digest(json.dumps(list(sources))),
     }
     reusable = memory is None or memory.signed
     if directory is not None and reusable and (done := _earlier(directory, system.name, made_from)):
         return Run(system.name, signature, *done, reused=True)
-    found, figures = _translate(translator, system.name, sources, call, on_translation)
-    hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in found]
+    translations, figures = _translate(translator, system.name, sources, call, on_translation)
+    hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in translations]
     if directory is not None:
-        reusable = reusable and all(each.error is None for each in found)
+        reusable = reusable and all(each.error is None for each in translations)
         _keep(directory, system.name, made_from if reusable else {}, hypotheses, figures)
     return Run(system.name, signature, hypotheses, figures)
 
@@ -177,18 +177,18 @@ def _translate(
     measured: CallKeywords = {**call, "statistics": statistics}
     translator.translate(sources[:1], **warming)  # the first search and the first products are slower
     started = time.perf_counter()
-    found = list(on_translation(translator.stream(sources, **measured), name, len(sources)))
+    translations = list(on_translation(translator.stream(sources, **measured), name, len(sources)))
     seconds = time.perf_counter() - started
     figures = Figures(
         seconds=seconds,
-        tokens=sum(len(each.tokens) for each in found),
+        tokens=sum(len(each.tokens) for each in translations),
         rows=statistics.rows,
         searches=statistics.searches,
         hits=statistics.hits,
         saved=statistics.saved(),
         saved_after_first=statistics.saved(with_first_step=False),
     )
-    return found, figures
+    return translations, figures
 
 
 def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[list[str], Figures] | None:

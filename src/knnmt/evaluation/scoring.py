@@ -51,11 +51,11 @@ def score(hypotheses: Sequence[str], references: Sequence[str], target_language:
     """Corpus scores with one reference per segment. The language chooses BLEU's tokenization, as in sacrebleu."""
     bleu, chrf = _metrics(references, target_language)
     _check_lengths(hypotheses, references)
-    found = [
+    scores = [
         Score(float(metric.corpus_score(hypotheses, None).score), str(metric.get_signature()))
         for metric in (bleu, chrf)
     ]
-    return Scores(*found)
+    return Scores(*scores)
 
 
 def compare(

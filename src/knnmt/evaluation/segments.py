@@ -53,8 +53,8 @@ class EvaluationText:
         """The text without the segments of these numbers, which are counted as left out."""
         gone = set(numbers)
         check(len(gone) < len(self.segments), f"{self.name}: every segment would be left out ({reason})")
-        kept = [segment for number, segment in enumerate(self.segments) if number not in gone]
-        return replace(self, segments=kept, left_out=self.left_out + Counter({reason: len(gone)}))
+        others = [segment for number, segment in enumerate(self.segments) if number not in gone]
+        return replace(self, segments=others, left_out=self.left_out + Counter({reason: len(gone)}))
 
 
 def read_text(source: Path, reference: Path, config: ReadingConfig, half: Half = "all") -> EvaluationText:

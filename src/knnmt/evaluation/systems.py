@@ -78,8 +78,8 @@ def parse_system(text: str) -> System:
     scheme, colon, _ = first.partition("://")
     if colon:
         parse = named(scheme, SYSTEMS, "kind of system")
-        made: System = parse(text, name, first, others)
-        return made
+        system: System = parse(text, name, first, others)
+        return system
     if not first:
         raise SettingError(f"{text}: expected {BASE}, STORE, or NAME=STORE,SETTING=VALUE,…")
     settings: dict[str, Any] = {}

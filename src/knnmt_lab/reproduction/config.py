@@ -81,7 +81,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def numbers_in(text: str) -> tuple[int, ...]:
-    """The same for numbers."""
+    """The numbers in a text, separated by commas or spaces."""
     try:
         return tuple(map(int, names_in(text)))
     except ValueError:

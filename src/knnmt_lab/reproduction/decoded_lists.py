@@ -50,17 +50,17 @@ class DecodedLists:
 
     @property
     def signature(self) -> str:
-        """As of FAISS's own search, which finds the same."""
+        """The signature of FAISS's own search, which finds the same."""
         return f"{self._kind}/{self.settings.signature}"
 
     def with_probes(self, probes: int) -> DecodedLists:
-        """The same lists, searched with another number of probes."""
+        """These lists, searched with another number of probes."""
         found = copy(self)
         found.settings = replace(self.settings, probes=probes)
         return found
 
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """As in `knnmt.Index`, on the device."""
+        """The k nearest entries, as a `knnmt.Index` finds them, on the device."""
         keys = self._keys
         with torch.no_grad():
             queries = queries.to(keys.device, torch.float32)

@@ -80,7 +80,7 @@ def chosen_probes(tried: Sequence[tuple[int, float]], target: float) -> tuple[bo
 
 
 def with_probes(opened: OpenStore, probes: int) -> OpenStore:
-    """The same store, searched with another number of probes."""
+    """A store, searched with another number of probes."""
     index = opened.snapshot.index
     if index.own is not None and isinstance(index.own[0], DecodedLists):
         lists = index.own[0].with_probes(probes)

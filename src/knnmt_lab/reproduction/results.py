@@ -68,7 +68,7 @@ class Results:
         return None if found is None else found.scores.bleu.value
 
     def of_seeds(self, domain: str, name: str) -> list[RowResult]:
-        """The same row with every seed with which it was run."""
+        """A row with every seed with which it was run."""
         names = [name, *(f"{name}@{seed}" for seed in SEEDS)]
         return [found for each in names if (found := self.of(domain, each)) is not None]
 

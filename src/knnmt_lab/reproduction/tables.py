@@ -69,13 +69,13 @@ class Tables:
         return self._of_blocks(_FIRST, _main_names, self._bleu)
 
     def main_chrf(self) -> Lines:
-        """The same by chrF, which the paper does not give."""
+        """Table 1 by chrF, which the paper does not give."""
         return self._of_blocks(
             _FIRST, _main_names, lambda name: self._line(name, lambda each: each.scores.chrf.value, {}, 2)
         )
 
     def main_comet(self) -> Lines | None:
-        """The same by COMET; None if no row was scored."""
+        """Table 1 by COMET; None if no row was scored."""
         if not any(each.comet for each in self._results.rows.values()):
             return None
 

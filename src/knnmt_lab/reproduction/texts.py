@@ -38,7 +38,7 @@ class DomainText:
         return [pair.target for pair in self.reported]
 
     def as_record(self) -> dict[str, Any]:
-        """As a record, from which `of_record` makes it again on a machine without the data."""
+        """A record, from which `of_record` makes the text again on a machine without the data."""
         return {
             "reported_from": self.reported_from,
             "known": self.known,

@@ -66,7 +66,7 @@ def tuned_settings(
 def tuned_by_segment(
     engine: Engine[Any], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int
 ) -> dict[str, Any]:
-    """The same for search by segment: `count` segments; with `plain`, for SK-MT, which has its own number."""
+    """Settings for search by `count` segments; with `plain`, for SK-MT, which has its own number."""
     few = spread(pairs, TUNING_PAIRS)
     if plain:
         positions = search_text(engine, opened, few, max(KS), scope=SEGMENTS).positions()
