@@ -34,6 +34,7 @@ LEAVES = {
     "extensions",
     "native",
     "output_files",
+    "progress",
     "records",
     "regular_files",
     "settings",

@@ -68,7 +68,7 @@ from knnmt.huggingface.processor import KNNLogitsProcessor as KNNLogitsProcessor
 from knnmt.index.base import Index as Index
 from knnmt.segments.covering import Coverage as Coverage, Covering as Covering, SourceIndex as SourceIndex
 from knnmt.index.kinds import Kind as Kind, SearchSettings as SearchSettings, lists_for as lists_for
-from knnmt.index.progress import Bars as Bars
+from knnmt.progress import Bars as Bars
 from knnmt.index.saved import build_index as build_index
 from knnmt.output_files import write_output as write_output
 from knnmt.protection.marked import Code as Code, Marked as Marked, Role as Role

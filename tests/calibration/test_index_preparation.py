@@ -15,9 +15,9 @@ from knnmt.compression.pca import reduce
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
-from knnmt.index.progress import Progress
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
+from knnmt.progress import Progress
 from support.datastore_pairs import some_pairs
 from support.index_stores import faiss_or_skip
 

@@ -48,7 +48,7 @@ from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.index.progress import Bars, ignore, no_bars
+from knnmt.progress import Bars, ignore, no_bars
 from knnmt.records import as_record
 from knnmt.retrieval.profiles import SEGMENTS, default_profile, read_profiles
 from knnmt.translator.translator import Translator

@@ -13,7 +13,7 @@ import torch
 from knnmt.calibration.estimates import Calibration, estimate_settings
 from knnmt.config import check
 from knnmt.corpus.options import ReadingConfig
-from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress, write_store
+from knnmt.datastore.building import BuildConfig, EntryProgress, write_store
 from knnmt.datastore.manifest import in_bytes, sizes
 from knnmt.datastore.store import Datastore
 from knnmt.distributed.building import encode_on
@@ -23,6 +23,7 @@ from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.evaluation.loading import text_languages
+from knnmt.progress import ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def build(
     device: str | None = None,
     threads: int | None = None,
     cluster: Cluster | None = None,
-    progress: EntryProgress = no_progress,
+    progress: EntryProgress = ignore,
 ) -> Built:
     """Build a datastore from translation memories, as `knnmt build` does. If it is killed, the same call resumes.
 

@@ -15,6 +15,7 @@ from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.overlap import unseen
 from knnmt.errors import DatastoreDamagedError, KnnmtWarning, MissingDependencyError, SettingError
+from knnmt.progress import ignore
 from knnmt.segments.matches import likeness
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
@@ -41,7 +42,7 @@ def measure_certainty(
     translator: Translator,
     path: Path,
     pairs: Sequence[SegmentPair],
-    progress: Callable[[int], None] = lambda _done: None,
+    progress: Callable[[int], None] = ignore,
 ) -> Certainty | None:
     """Translate the pairs that the store does not hold with its own settings, and measure the certainty."""
     memory = translator.memories.open(path)

@@ -18,7 +18,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import fitting_tokens, force_text
 from knnmt.errors import InputError
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.open_store import OpenStore
 
@@ -95,7 +95,7 @@ def search_text(
     opened: OpenStore,
     pairs: Sequence[SegmentPair],
     k: int = MAX_NEIGHBOURS,
-    progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+    progress: Callable[[int, int], None] = ignore,
     scope: SearchScope = None,
     look: Callable[[Tensor, Tensor], object] = ignore,
 ) -> Development:
@@ -118,7 +118,7 @@ def pass_over(
     engine: Engine[State],
     opened: OpenStore,
     pairs: Sequence[SegmentPair],
-    progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+    progress: Callable[[int, int], None] = ignore,
     look: Callable[[Tensor, Tensor], object] = ignore,
 ) -> Development:
     """Force the pairs that fit the model through it, without a search. look: as in `search_text`"""
@@ -153,7 +153,7 @@ def searched(
     passed: Development,
     scope: SearchScope,
     k: int = MAX_NEIGHBOURS,
-    progress: Callable[[int], None] = lambda _rows: None,
+    progress: Callable[[int], None] = ignore,
 ) -> Development:
     """The text with the neighbours that another kind of search finds; the model does not run again.
 

@@ -12,7 +12,7 @@ from knnmt.corpus.splitting import halves, spread
 from knnmt.corpus.visible import visible
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.errors import InputError
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore

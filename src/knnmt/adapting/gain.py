@@ -17,6 +17,7 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.overlap import unseen
 from knnmt.errors import KnnmtWarning
 from knnmt.evaluation.scoring import compare
+from knnmt.progress import ignore
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
@@ -129,7 +130,7 @@ def measure_gain(
     path: Path,
     pairs: Sequence[SegmentPair],
     sample: int,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: Callable[[int, int], None] = ignore,
     positions: Positions | None = None,
 ) -> tuple[Gain, Certainty | None] | None:
     """The perplexity of pairs, the scores of at most `sample` translations, and the certainty of such translations.

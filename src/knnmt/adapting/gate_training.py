@@ -18,6 +18,7 @@ from knnmt.calibration.likelihood import FadingGrid, Positions, losses
 from knnmt.config import RetrievalConfig, check
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
+from knnmt.progress import ignore
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate, check_features, gate_inputs
 from knnmt.retrieval.open_store import OpenStore
 
@@ -151,7 +152,7 @@ def gate_text(
     pairs: Sequence[SegmentPair],
     config: RetrievalConfig,
     features: Sequence[str],
-    progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+    progress: Callable[[int, int], None] = ignore,
 ) -> GateText:
     """Force the pairs that fit the model through it and search every position, with these k and T.
 
@@ -179,7 +180,7 @@ def train_gate(
     validation: GateText,
     retrieval: RetrievalConfig,
     config: GateConfig | None = None,
-    on_epoch: Callable[[Epoch], None] = lambda _: None,
+    on_epoch: Callable[[Epoch], None] = ignore,
 ) -> Training:
     """Train on one text until the loss on the other stops improving, and keep the best; `on_epoch` gets each epoch.
 

@@ -10,7 +10,7 @@ import torch
 
 from knnmt.calibration.estimates import Calibration, calibrate_by_segment, estimate_settings
 from knnmt.config import DEFAULT_SEGMENTS, check
-from knnmt.datastore.building import EntryProgress, no_progress
+from knnmt.datastore.building import EntryProgress
 from knnmt.datastore.combining import merge_stores, split_store
 from knnmt.datastore.manifest import Manifest
 from knnmt.datastore.store import Datastore
@@ -19,6 +19,7 @@ from knnmt.distributed.sharded_store import SECONDS
 from knnmt.engine.base import Engine
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.engine.loading import load_engine
+from knnmt.progress import ignore
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import SEGMENTS, read_profiles
 
@@ -31,7 +32,7 @@ def merge(
     estimate: bool = True,
     model: str | Path | Engine[Any] | None = None,
     threads: int | None = None,
-    progress: EntryProgress = no_progress,
+    progress: EntryProgress = ignore,
 ) -> Datastore:
     """Make one store from several of the same model, as `knnmt merge` does. If it is killed, the same call resumes.
 
@@ -60,7 +61,7 @@ def split(
     estimate: bool = True,
     model: str | Path | Engine[Any] | None = None,
     threads: int | None = None,
-    progress: EntryProgress = no_progress,
+    progress: EntryProgress = ignore,
 ) -> list[Datastore]:
     """Make several stores from one, in a new directory, as `knnmt split` does.
 

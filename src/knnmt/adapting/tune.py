@@ -34,7 +34,7 @@ from knnmt.documents.memory_reading import MemoriesOrPairs
 from knnmt.errors import DatastoreDamagedError, KnnmtWarning, SettingError
 from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.index.progress import Bars, ignore, no_bars
+from knnmt.progress import Bars, ignore, no_bars
 from knnmt.retrieval.open_store import require_for_fast
 from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings

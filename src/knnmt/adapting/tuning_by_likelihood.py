@@ -13,6 +13,7 @@ from knnmt.adapting.tuning_config import KS, WEIGHTS
 from knnmt.calibration.estimates import DEFAULT_K
 from knnmt.calibration.likelihood import FadingGrid, Positions, spread
 from knnmt.config import FastConfig, RetrievalConfig, SearchScope
+from knnmt.progress import ignore
 
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 _FADED = 3  # temperatures per k at which fading λ are tried: the best with a fixed λ
@@ -113,7 +114,7 @@ def tune_positions(
     positions: Positions,
     ks: Sequence[int] = KS,
     weights: Sequence[float] = WEIGHTS,
-    on_tried: Callable[[Tried], None] = lambda _: None,
+    on_tried: Callable[[Tried], None] = ignore,
     scope: SearchScope = None,
     before: RetrievalConfig | None = None,
 ) -> Tuned:

@@ -20,7 +20,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import force_text
 from knnmt.index.base import Found, Index, nearest_first
 from knnmt.index.entries import Entries
-from knnmt.index.progress import Progress, ignore
+from knnmt.progress import Progress, ignore
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.own_entries import own_entries
 

@@ -25,8 +25,8 @@ from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
 from knnmt.index.on_device import DeviceIndex
-from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import MISSING, build_index, save_index
+from knnmt.progress import Bars, ignore, no_bars
 
 CANDIDATES = ("pq4", "rabitq")
 _DECIDING = BATCHES[1]
@@ -87,7 +87,7 @@ def prepare(
     kinds: Sequence[str] | None = None,
     development: Sequence[SegmentPair] = (),
     first_good: bool = False,
-    on_candidate: Callable[[Candidate], None] = lambda _: None,
+    on_candidate: Callable[[Candidate], None] = ignore,
     bars: Bars = no_bars,
 ) -> Choice:
     """Estimate a store's settings and choose its index; both are saved with it.
@@ -155,7 +155,7 @@ class Chooser:
         target: Target,
         kinds: Sequence[str] | None = None,
         first_good: bool = False,
-        on_candidate: Callable[[Candidate], None] = lambda _: None,
+        on_candidate: Callable[[Candidate], None] = ignore,
         bars: Bars = no_bars,
     ) -> Choice:
         """Measure exact search and the given kinds, and save the fastest that reaches the target.

@@ -17,12 +17,13 @@ from torch import Tensor
 from knnmt.compression.transforming import key_blocks, making, publish
 from knnmt.config import check
 from knnmt.datastore.arrays import Array, write_stored
-from knnmt.datastore.building import EntryProgress, no_progress
+from knnmt.datastore.building import EntryProgress
 from knnmt.datastore.manifest import SEGMENTS, StoredFile
 from knnmt.datastore.merging import without_removed
 from knnmt.datastore.projection import PROJECTION_ARRAYS
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.progress import ignore
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +73,7 @@ class KeyProjection:
         return write_stored(directory / SEGMENTS, "projection.safetensors", arrays)
 
 
-def fit(store: Datastore, dim: int, progress: EntryProgress = no_progress, block_rows: int = 8192) -> KeyProjection:
+def fit(store: Datastore, dim: int, progress: EntryProgress = ignore, block_rows: int = 8192) -> KeyProjection:
     """The `dim` directions in which the live keys vary most, each with its largest coordinate positive.
 
     block_rows: keys that are read at once
@@ -107,7 +108,7 @@ def _float32(array: Array) -> Tensor:
 
 
 def reduce(
-    store: Datastore, output: Path, dim: int, progress: EntryProgress = no_progress
+    store: Datastore, output: Path, dim: int, progress: EntryProgress = ignore
 ) -> tuple[Datastore, KeyProjection]:
     """Make a store at `output` whose keys are the first `dim` principal components; return it with its projection.
 

@@ -17,19 +17,20 @@ from torch import Tensor
 from knnmt.compression.transforming import key_blocks, making, publish
 from knnmt.config import check
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import EntryProgress, no_progress
+from knnmt.datastore.building import EntryProgress
 from knnmt.datastore.manifest import SEGMENTS
 from knnmt.datastore.merging import ENTRY_ARRAYS, without_removed
 from knnmt.datastore.publication import publish_file
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
+from knnmt.progress import ignore
 
 Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 """Queries (rows, dim) float32 and k -> squared distances (rows, k) and entry ids (rows, k) int64; -1 means none."""
 
 
 def prune(
-    store: Datastore, output: Path, search: Search, k: int = 2, seed: int = 0, progress: EntryProgress = no_progress
+    store: Datastore, output: Path, search: Search, k: int = 2, seed: int = 0, progress: EntryProgress = ignore
 ) -> Datastore:
     """Make a store at `output` in which every entry stands for the entries that were merged into it (its count).
 
@@ -56,7 +57,7 @@ def prune_by(
     k: int,
     stays: Callable[[Array], Array],
     name: str,
-    progress: EntryProgress = no_progress,
+    progress: EntryProgress = ignore,
 ) -> Datastore:
     """Make a store at `output` without some entries, by a rule of your own. No other entry stands for a removed one.
 
@@ -84,7 +85,7 @@ def _copy_projection(store: Datastore, directory: Path) -> None:
 
 
 def nearest(
-    store: Datastore, search: Search, k: int, progress: EntryProgress = no_progress, block_rows: int = 1024
+    store: Datastore, search: Search, k: int, progress: EntryProgress = ignore, block_rows: int = 1024
 ) -> Array:
     """(live entries, k) int64: each entry's nearest neighbours, as positions among the live entries, -1 for none.
 

@@ -38,6 +38,7 @@ from knnmt.datastore.publication import (
 from knnmt.datastore.slices import begin_slice, cut_slices, write_segment
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreExistsError, InputError, KnnmtError
+from knnmt.progress import ignore
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
@@ -56,10 +57,6 @@ EntryProgress = Callable[[int, int], None]  # called with the numbers of pairs o
 EncodeParts = Callable[
     [Engine[Any], Iterable[Slice], Path, Manifest, int | None, EntryProgress], tuple[list[SegmentRecord], int]
 ]
-
-
-def no_progress(_pairs: int, _entries: int) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ def write_store(
     pairs: Iterable[AnyPair],
     engine: Engine[State],
     config: BuildConfig | None = None,
-    progress: EntryProgress = no_progress,
+    progress: EntryProgress = ignore,
     restart: bool = False,
     encode: EncodeParts | None = None,
 ) -> BuildResult:

@@ -29,7 +29,6 @@ from knnmt.datastore.building import (
     finish_segment,
     finished_segment,
     new_store,
-    no_progress,
     publish_new_store,
     require_free,
     stored_as_found,
@@ -43,6 +42,7 @@ from knnmt.datastore.publication import clear_files, publish_file, storage_error
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, InputError, SettingError
+from knnmt.progress import ignore
 
 MAX_PARTS = 1000  # at most this many stores from one
 _STORE_FILES = re.compile(r"\A.*\.safetensors(\.sha256)?")
@@ -57,7 +57,7 @@ _Piece = tuple[Segment, ...]
 
 
 def merge_stores(
-    stores: Sequence[Datastore], path: Path, drop_duplicates: bool = False, progress: EntryProgress = no_progress
+    stores: Sequence[Datastore], path: Path, drop_duplicates: bool = False, progress: EntryProgress = ignore
 ) -> Manifest:
     """Merge several stores into one, in their order. Removed sentences are left out.
 
@@ -150,7 +150,7 @@ def split_store(
     directory: Path,
     by_origin: bool = False,
     pairs: int | None = None,
-    progress: EntryProgress = no_progress,
+    progress: EntryProgress = ignore,
 ) -> list[Path]:
     """Split a store into several in a new directory, and return their paths.
 

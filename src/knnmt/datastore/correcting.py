@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
-from knnmt.datastore.building import EntryProgress, no_progress
+from knnmt.datastore.building import EntryProgress
 from knnmt.datastore.changing import AmongSources
 from knnmt.datastore.store import Change, Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
+from knnmt.progress import ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def correct(
     pairs: Iterable[SegmentPair],
     engine: Engine[State],
     add_new: bool = True,
-    progress: EntryProgress = no_progress,
+    progress: EntryProgress = ignore,
 ) -> Correction:
     """Remove the store's pairs with the sources of `pairs` and other targets, and add the pairs, in one publication.
 

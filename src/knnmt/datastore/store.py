@@ -18,7 +18,7 @@ from knnmt.corpus.pairs import AnyPair, SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import BuildConfig, EntryProgress, clear_leftovers, no_progress, write_store
+from knnmt.datastore.building import BuildConfig, EntryProgress, clear_leftovers, write_store
 from knnmt.datastore.changing import AmongSources, Holding, Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, read_manifest
@@ -28,6 +28,7 @@ from knnmt.datastore.reading import ReadableStore, identity, opened
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreMismatchError, SettingError
+from knnmt.progress import ignore
 
 # Two stores must agree in these fields if segments of one are to be segments of the other.
 ALIKE = (
@@ -71,7 +72,7 @@ class Datastore(ReadableStore):
         pairs: Iterable[AnyPair],
         engine: Engine[State],
         config: BuildConfig | None = None,
-        progress: EntryProgress = no_progress,
+        progress: EntryProgress = ignore,
     ) -> Self:
         """Write a new store from pairs and open it, without settings. `knnmt.build` also estimates these."""
         write_store(Path(path), pairs, engine, config, progress)
@@ -81,21 +82,21 @@ class Datastore(ReadableStore):
         self,
         pairs: Iterable[AnyPair],
         engine: Engine[State],
-        progress: EntryProgress = no_progress,
+        progress: EntryProgress = ignore,
     ) -> Change:
         """Add pairs in one publication. The cost depends on what is added; small segments are joined with it."""
         return self._change(None, pairs, engine, progress)
 
     def remove(self, chosen: Selection) -> Change:
         """Remove every unit that `chosen` accepts, with its lines, in one publication."""
-        return self._change(chosen, (), None, no_progress)
+        return self._change(chosen, (), None, ignore)
 
     def replace(
         self,
         chosen: Selection,
         pairs: Iterable[AnyPair],
         engine: Engine[State],
-        progress: EntryProgress = no_progress,
+        progress: EntryProgress = ignore,
     ) -> Change:
         """Remove and add in one publication, for example to correct a unit."""
         return self._change(chosen, pairs, engine, progress)
@@ -115,7 +116,7 @@ class Datastore(ReadableStore):
             name = segment.record.stored.file.partition("-")[2].removesuffix(".safetensors")
             added = iter([(name, without_removed(segment))])
             with other.reading():
-                after = write_change(self.path, before, self.segments, {}, added, no_progress)
+                after = write_change(self.path, before, self.segments, {}, added, ignore)
             self._publish(after)
         return Change(after.sentences - before.sentences, after.entries - before.entries)
 

@@ -21,7 +21,7 @@ from knnmt.decoding.graph_choice import choose, choose_in_pytorch, chooses_in_tw
 from knnmt.decoding.hypothesis import NEVER, Hypothesis, Numbers, OnStarted, Scores
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import FixedState, GraphEngine
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.retrieval.graphs import GraphSteps
 from knnmt.retrieval.needs import Need
 from knnmt.retrieval.retriever import BatchRetrieval

@@ -34,7 +34,7 @@ from knnmt.decoding.requirements import ConstrainedSentence, Requirements
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import GraphEngine
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.retrieval.needs import Need
 from knnmt.retrieval.retriever import BatchRetrieval
 

@@ -21,6 +21,7 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.engine.rows import Rows
 from knnmt.engine.sending import sent
 from knnmt.errors import CheckpointError, InputError
+from knnmt.progress import ignore
 
 _SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary in one computation
 _BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 15}  # per side, with padding: the fastest size of a pass
@@ -131,7 +132,7 @@ def fitting_tokens(engine: Engine[State], pairs: Sequence[SegmentPair]) -> list[
 def force_text(
     engine: Engine[State],
     pairs: Sequence[SegmentPair],
-    progress: Callable[[int, int], None] = lambda _done, _rows: None,
+    progress: Callable[[int, int], None] = ignore,
 ) -> ForcedBlock:
     """Force all pairs that fit the model, in batches of similar length. The result is in their order, on the CPU.
 

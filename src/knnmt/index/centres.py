@@ -11,21 +11,22 @@ import torch
 from torch import Tensor
 
 from knnmt.index.base import Found
+from knnmt.progress import ignore
 
 _BLOCK = 1 << 13
 
 
 def train_centres(
-    keys: Tensor, count: int, seed: int, rounds: int = 10, hear: Callable[[int], None] = lambda _: None
+    keys: Tensor, count: int, seed: int, rounds: int = 10, on_round: Callable[[int], None] = ignore
 ) -> Tensor:
     """k-means from `count` random keys: (keys, dim) -> (count, dim). A centre without keys moves to a key.
 
-    `hear` receives the number of rounds done.
+    `on_round` receives the number of rounds done.
     """
     generator = torch.Generator().manual_seed(seed)
     centres = keys[torch.randperm(len(keys), generator=generator)[:count]].clone()
     for done in range(rounds):
-        hear(done)
+        on_round(done)
         sums, sizes = torch.zeros_like(centres), torch.zeros(count, device=keys.device)
         for block in torch.split(keys, _BLOCK):
             nearest = torch.addmm(centres.square().sum(1), block, centres.T, alpha=-2).argmin(1)

@@ -27,7 +27,7 @@ from knnmt.index.exact import rerank
 from knnmt.index.faiss_checks import has_known_parts, require_sound
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
-from knnmt.index.progress import Progress, ignore
+from knnmt.progress import Progress, ignore
 from knnmt.threads import FAISS_SPINS, loading
 
 _MIN_TRAINING_KEYS = 1 << 16

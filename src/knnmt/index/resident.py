@@ -21,6 +21,7 @@ from torch import Tensor
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.reranking import nearest_among
 from knnmt.index.selecting import columns_of_smallest
+from knnmt.progress import ignore
 
 EXTRA_CANDIDATES = 8  # candidates beyond k that the scan proposes, to allow for its rounding errors
 GROUP = 64  # keys that the scan compares as a group
@@ -111,7 +112,7 @@ class ResidentKeys:
         dim: int,
         dtype: torch.dtype,
         device: torch.device,
-        require_sound: Callable[[Tensor], None] = lambda _: None,
+        require_sound: Callable[[Tensor], None] = ignore,
     ) -> None:
         """require_sound: called with the keys' mean, which is finite if all keys are"""
         self.count, self.dim, self.device = count, dim, device

@@ -36,8 +36,8 @@ from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDe
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, Kind, SearchSettings, could_be_a_kind, kind_named, register_kind
-from knnmt.index.progress import Progress, ignore
 from knnmt.output_files import put_in_place
+from knnmt.progress import Progress, ignore
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import open_regular, read_regular
 

@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Any, Generic, Literal, TypeVar
 
 from knnmt.errors import KnnmtError
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.service.problems import Problem, problem_of
 
 _log = logging.getLogger("knnmt.service")

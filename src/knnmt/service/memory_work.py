@@ -36,7 +36,7 @@ from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.errors import InputError, KnnmtError, SettingError
-from knnmt.index.progress import Progress, ignore
+from knnmt.progress import Progress, ignore
 from knnmt.records import as_record, parse_json
 from knnmt.service.child_process import end_with_the_service
 from knnmt.service.job_records import work_beside

@@ -11,7 +11,7 @@ from knnmt.calibration.certainty import Certainty
 from knnmt.config import BatchingConfig, DecodingConfig
 from knnmt.corpus.glossary import Glossary
 from knnmt.errors import InputError, KnnmtError, SettingError
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.retrieval.retriever import Retrieval

@@ -18,7 +18,7 @@ from typing import Protocol
 from knnmt.config import DecodingConfig
 from knnmt.engine.batching import batches_by_length
 from knnmt.errors import KnnmtError, NoTranslationWarning
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.protection.marked import Marked
 from knnmt.translator.assembly import Part
 from knnmt.translator.call import Call, SourceText, TextMemory

@@ -22,7 +22,7 @@ from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import Batch, search, search_each
 from knnmt.engine.base import Engine
 from knnmt.errors import ShardWarning
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.protection.layout import Layout, layout_of
 from knnmt.protection.tags import with_tags
 from knnmt.retrieval.open_store import Snapshot

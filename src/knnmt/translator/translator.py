@@ -17,7 +17,7 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.model_choice import choose_model
 from knnmt.engine.shipped import DEFAULT_MODEL, shipped_model, shipped_models
 from knnmt.errors import NoTranslationError, SettingError
-from knnmt.index.progress import ignore
+from knnmt.progress import ignore
 from knnmt.protection.marked import Marked
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
