@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from knnmt.documents.document import State
+from knnmt.documents.opening import open_document
 from knnmt.errors import MalformedMemoryError
 from support.memories import contexts, read, read_with_origins
 
@@ -275,3 +277,21 @@ def test_an_embedded_original_is_passed_over(tmp_path: Path) -> None:
     embedded = f"<header><reference><internal-file>{'QUJD' * 3_000_000}</internal-file></reference></header>"
     content = version_1(UNIT).replace("<header/>", embedded)
     assert read(tmp_path / "a.sdlxliff", content)[0] == [("links", "rechts")]
+
+
+MEMOQ = '<trans-unit id="{0}" mq:status="{0}"{1}><source>eins {0}</source><target>one {0}</target></trans-unit>'
+
+
+def test_memoq_states_what_a_person_has_confirmed(tmp_path: Path) -> None:
+    """Trap: its targets have no state of XLIFF, and such targets count as translated."""
+    finished = ["ManuallyConfirmed", "ConfirmedTranslator", "ConfirmedReviewer1", "Proofread"]
+    others = ["Pretranslated", "PartiallyEdited", "NotStarted", "Rejected"]
+    units = [MEMOQ.format(status, "") for status in [*finished, *others]]
+    content = version_1(*units, MEMOQ.format("Edited", ' approved="yes"')).replace(
+        "xmlns:sdl", 'xmlns:mq="MQXliff" xmlns:sdl'
+    )
+    pairs, report = read(tmp_path / "a.mqxliff", content)
+    assert pairs == [(f"eins {status}", f"one {status}") for status in finished]
+    assert report.skipped == {f"state {status}": 1 for status in [*others, "Edited"]}
+    document = open_document(tmp_path / "a.mqxliff")
+    assert [unit.id for unit in document.units if unit.state is State.TRANSLATED] == finished

@@ -12,12 +12,14 @@ from knnmt.corpus.report import UnitError
 if TYPE_CHECKING:
     from lxml import etree
 
-_FINISHED_1 = frozenset({"translated", "final", "signed-off"})
-_FINISHED_2 = frozenset({"translated", "reviewed", "final"})
+FINISHED_1 = frozenset({"translated", "final", "signed-off"})
+FINISHED_2 = frozenset({"translated", "reviewed", "final"})
 MACHINE_SUBSTATE = "knnmt:mt-suggestion"  # marks translations that `knnmt translate` adds, for people to review
-_FINISHED_SDL = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
+FINISHED_TRADOS = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
+FINISHED_MEMOQ = frozenset({"ManuallyConfirmed", "ConfirmedTranslator", "ConfirmedReviewer1", "Proofread"})
 PLACES = frozenset({"sourcefile", "linenumber"})  # contexts that give the place of the text, not its use
 _SDL = "{http://sdl.com/FileTypes/SdlXliff/1.0}"
+_MEMOQ = "{MQXliff}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,15 @@ def _segments_1(unit: etree._Element) -> Iterator[XliffSegment]:
     if source is None:
         raise UnitError("expected a <source>, found none")
     state = target.get("state") if target is not None else None
-    if unit.get("approved") == "yes":
+    finished_states = FINISHED_1
+    if status := unit.get(f"{_MEMOQ}status"):
+        state, finished_states = status, FINISHED_MEMOQ
+    elif unit.get("approved") == "yes":
         state = "final"
     sources = _marked(_child(unit, "seg-source"))
     targets = _marked(target)
     if not sources or (target is not None and not targets and "".join(map(str, target.itertext())).strip()):
-        yield XliffSegment(source, target, state=state, finished=state in _FINISHED_1)
+        yield XliffSegment(source, target, state=state, finished=state in finished_states)
         return
     definitions = {seg.get("id", ""): seg.get("conf", "unspecified") for seg in unit.iter(f"{_SDL}seg")}
     for identifier, segment in sources.items():
@@ -85,7 +90,7 @@ def _segments_1(unit: etree._Element) -> Iterator[XliffSegment]:
             targets.get(identifier),
             identifier,
             confirmed or state,
-            finished=confirmed in _FINISHED_SDL if confirmed else state in _FINISHED_1,
+            finished=confirmed in FINISHED_TRADOS if confirmed else state in finished_states,
         )
     for identifier in targets.keys() - sources.keys():
         yield XliffSegment(None, targets[identifier], identifier)
@@ -118,6 +123,6 @@ def _segments_2(unit: etree._Element) -> Iterator[XliffSegment]:
             _child(segment, "target"),
             (segment.get("id") or str(ordinal)) if len(segments) > 1 else None,
             state,
-            finished=state in _FINISHED_2 and segment.get("subState") != MACHINE_SUBSTATE,
+            finished=state in FINISHED_2 and segment.get("subState") != MACHINE_SUBSTATE,
             codes=codes,
         )

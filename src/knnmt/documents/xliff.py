@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from knnmt.corpus.xliff_segments import MACHINE_SUBSTATE, PLACES
+from knnmt.corpus.xliff_segments import (
+    FINISHED_1,
+    FINISHED_2,
+    FINISHED_MEMOQ,
+    FINISHED_TRADOS,
+    MACHINE_SUBSTATE,
+    PLACES,
+)
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Document, State, TextDocument, Unit, short_id
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
@@ -15,11 +22,7 @@ from knnmt.documents.xliff_remarks import former_remarks_1, remarks_1, remarks_2
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Marked
 
-_FINISHED = frozenset({"translated", "final", "signed-off"})
 _UNTOUCHED = frozenset({"new", "needs-translation"})
-_FINISHED_TRADOS = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
-_FINISHED_MEMOQ = frozenset({"ManuallyConfirmed", "ConfirmedTranslator", "ConfirmedReviewer1", "Proofread"})
-_FINISHED_2 = frozenset({"translated", "reviewed", "final"})
 _OF_ONE_TAG = {"bx": Kind.OPENING, "ex": Kind.CLOSING, "bpt": Kind.OPENING, "ept": Kind.CLOSING}
 _OF_2 = {"sc": Kind.OPENING, "ec": Kind.CLOSING, "sm": Kind.OPENING, "em": Kind.CLOSING}
 
@@ -189,15 +192,15 @@ def _state_1(whole: _TransUnit, segment: str | None, source: Marked, target: str
     if not target.strip():
         return State.UNTRANSLATED
     if (definition := whole.definitions.get(segment or "")) is not None:
-        if definition.attributes.get("conf") in _FINISHED_TRADOS:
+        if definition.attributes.get("conf") in FINISHED_TRADOS:
             return State.TRANSLATED
         return State.UNTRANSLATED if target == plain(source) else State.FUZZY  # tools copy the source there
     if (status := whole.element.attributes.get("mq:status")) is not None:
         if status == "NotStarted":
             return State.UNTRANSLATED
-        return State.TRANSLATED if status in _FINISHED_MEMOQ else State.FUZZY
+        return State.TRANSLATED if status in FINISHED_MEMOQ else State.FUZZY
     state = whole.target.attributes.get("state") if whole.target is not None else None
-    if whole.element.attributes.get("approved") == "yes" or state is None or state in _FINISHED:
+    if whole.element.attributes.get("approved") == "yes" or state is None or state in FINISHED_1:
         return State.TRANSLATED
     return State.UNTRANSLATED if state in _UNTOUCHED else State.FUZZY
 
@@ -322,7 +325,7 @@ def _unit_2(content: Content, unit: Element, segment: Element, name: str, contex
     if not plain(translation).strip() or is_copy:
         found = State.UNTRANSLATED
     else:
-        finished = state is None or (state in _FINISHED_2 and not by_machine)
+        finished = state is None or (state in FINISHED_2 and not by_machine)
         found = State.TRANSLATED if finished else State.FUZZY
     return Unit(
         name,
