@@ -38,7 +38,7 @@ SEARCHED, BEST = Counter[str](), Counter[str]()  # texts that each kind of searc
 class Counting(GuardedSearch):
     """Counts the searches of guarded translations."""
 
-    def kept(
+    def guarded(
         self, jobs: Sequence[Job], found: Sequence[Sequence[Part]], search: Search, n_best: int = 1
     ) -> list[list[Part]]:
         """As that of a `GuardedSearch`."""
@@ -58,7 +58,7 @@ class Counting(GuardedSearch):
 
         for job, parts in zip(jobs, found, strict=True):
             remember(job, parts, FIRST)
-        results = super().kept(jobs, found, counted, n_best)
+        results = super().guarded(jobs, found, counted, n_best)
         for job, parts in zip(jobs, results, strict=True):
             if parts and any(each.kind in (InPiecesWarning, SourceKeptWarning) for each in parts[0].cautions):
                 BEST[PIECES] += 1

@@ -24,7 +24,7 @@ from knnmt.protection.layout import layout_of
 from knnmt.translator.assembly import Part, assemble
 from knnmt.translator.attempts import Attempts
 from knnmt.translator.explanation import explain
-from knnmt.translator.guarded import Guarded, found_in
+from knnmt.translator.guarded import Guarded, placeholders_in
 from knnmt.translator.guarded_search import GuardedSearch
 from knnmt.translator.segments import Job, TextSegment
 
@@ -89,11 +89,13 @@ class Script:
 
 def job(engine: TransformerEngine, text: str, memory: Any = A_MEMORY) -> Job:
     (source,) = engine.tokenizer.encode_sources([text])
-    return Job(TextSegment(text, guarded=Guarded(found=found_in(text, (), Guarded().syntax))), source, memory)
+    return Job(
+        TextSegment(text, guarded=Guarded(placeholders=placeholders_in(text, (), Guarded().syntax))), source, memory
+    )
 
 
 def translated(guard: GuardedSearch, engine: TransformerEngine, text: str, first: str, script: Script) -> Part:
-    (parts,) = guard.kept([job(engine, text)], [script.parts(first)], script)
+    (parts,) = guard.guarded([job(engine, text)], [script.parts(first)], script)
     return parts[0]
 
 
@@ -219,7 +221,7 @@ def with_stand_ins(guard: GuardedSearch, engine: TransformerEngine, template: st
         parts = script.parts(template)
         return [[replace(each, evidence=[object()] * len(each.hypothesis.tokens)) for each in parts]]  # type: ignore[list-item]
 
-    (parts,) = guard.kept([job(engine, WELCOME)], [script.parts("Welcome to #SITENAME##, @host@@@.")], search)
+    (parts,) = guard.guarded([job(engine, WELCOME)], [script.parts("Welcome to #SITENAME##, @host@@@.")], search)
     return parts[0], len(searches)
 
 
@@ -257,7 +259,7 @@ def test_a_translation_is_cut_off_if_its_search_was(guard: GuardedSearch, engine
     assert not is_complete(engine, WELCOME, part, len(searched))
     source = "Siehe %s und %s."
     script = Script(engine)
-    (parts,) = guard.kept([job(engine, source)], [script.parts("See.")], script.pieces)
+    (parts,) = guard.guarded([job(engine, source)], [script.parts("See.")], script.pieces)
     assert [each.kind for each in parts[0].cautions] == [InPiecesWarning]
     lengths = [len(each) for each in engine.tokenizer.encode_targets(["Siehe", "und"])]
     assert is_complete(engine, source, parts[0], max(lengths) + 1)
@@ -298,7 +300,7 @@ def test_a_text_goes_through_one_sequence_of_searches(
         searches.append((required is not None, jobs[0].retrieval is not None))
         return [Script(engine).parts("See %s, see %s.", "Look (at %s.")]
 
-    (parts,) = guard.kept([job(engine, "Siehe %s.", memory)], [Script(engine).parts(first)], search)
+    (parts,) = guard.guarded([job(engine, "Siehe %s.", memory)], [Script(engine).parts(first)], search)
     assert searches == [(False, memory is not None), (True, constrained_with_memory)]
     alone = memory is not None and not constrained_with_memory
     assert (parts[0].text, parts[0].by_model_alone) == ("Look (at %s.", alone)
@@ -317,8 +319,8 @@ def test_a_translation_that_looks_wrong_is_not_returned_before_its_second_try(
     guard: GuardedSearch, engine: TransformerEngine
 ) -> None:
     script = Script(engine)
-    assert guard.kept_at_once(job(engine, SOURCE), script.parts("The file {name} was deleted.")) is None
-    assert guard.kept_at_once(job(engine, SOURCE), script.parts("The file was deleted, and nobody noticed."))
+    assert guard.guarded_at_once(job(engine, SOURCE), script.parts("The file {name} was deleted.")) is None
+    assert guard.guarded_at_once(job(engine, SOURCE), script.parts("The file was deleted, and nobody noticed."))
 
 
 def test_segments_much_longer_than_a_sentence_are_searched_once(
@@ -330,6 +332,6 @@ def test_segments_much_longer_than_a_sentence_are_searched_once(
     asked = job(engine, source)
     assert len(asked.source) > 160
     for first in ("File.", "File <x> 2019 2019 2019 2019"):
-        (parts,) = guard.kept([asked], [script.parts(first)], script.pieces)
+        (parts,) = guard.guarded([asked], [script.parts(first)], script.pieces)
         assert "".join(str(each) for each in parts[0].marked or ()) == source
     assert script.searches == 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from knnmt.protection.form import ABBREVIATIONS
 from knnmt.protection.marked import Code
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
-from knnmt.protection.placeholders import Found, Needs, find
+from knnmt.protection.placeholders import Needs, Placeholder, find
 from knnmt.protection.tags import with_tags
 
 MAX_SPELLED_OUT = 12  # the largest number that a translation may have in digits because the source has it in words
@@ -125,7 +125,7 @@ def repetition(text: str) -> str:
     return stutter[1] if stutter else ""
 
 
-def invented(source: str, target: str, has: Collection[Found], wanted: Collection[Found]) -> list[Fault]:
+def invented(source: str, target: str, has: Collection[Placeholder], wanted: Collection[Placeholder]) -> list[Fault]:
     """Placeholders, tags and numbers of a translation that its source lacks.
 
     has, wanted: the placeholders and numbers of the translation and of its source

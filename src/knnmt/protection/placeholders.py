@@ -25,8 +25,8 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A part of a text."""
+class Placeholder:
+    """A part of a text that is no language: a placeholder, a number, or a sign beside a number."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ _THOUSANDS = frozenset(".,'’\u00a0\u202f")
 _BETWEEN_DIGITS = re.compile(r"(\D+)")
 
 
-def find(text: str, also: Collection[str] = (), syntax: PlaceholderSyntax = PLAIN) -> list[Found]:
+def find(text: str, also: Collection[str] = (), syntax: PlaceholderSyntax = PLAIN) -> list[Placeholder]:
     """All such parts of a text, in order, without overlaps.
 
     also: other texts that must stay unchanged
@@ -53,19 +53,19 @@ def find(text: str, also: Collection[str] = (), syntax: PlaceholderSyntax = PLAI
     if not also:
         return list(_found(pattern, text, 0, len(text))) if any(each.search(text) for each in triggers) else []
     literal = re.compile("|".join(re.escape(each) for each in sorted(also, key=len, reverse=True)))
-    found: list[Found] = []
+    found: list[Placeholder] = []
     start = 0
     for match in literal.finditer(text):
         found.extend(_found(pattern, text, start, match.start()))
-        found.append(Found(match.start(), match.end(), match.group(), Kind.EXACT))
+        found.append(Placeholder(match.start(), match.end(), match.group(), Kind.EXACT))
         start = match.end()
     return [*found, *_found(pattern, text, start, len(text))]
 
 
-def joined_exact(found: Iterable[Found]) -> list[Found]:
+def joined_exact(found: Iterable[Placeholder]) -> list[Placeholder]:
     """Placeholders, joined if they touch each other, and numbers; signs may move."""
-    groups: list[list[Found]] = []
-    last: Found | None = None
+    groups: list[list[Placeholder]] = []
+    last: Placeholder | None = None
     for each in found:
         if last is not None and each.kind is last.kind is Kind.EXACT and last.end == each.start:
             groups[-1].append(each)
@@ -75,7 +75,8 @@ def joined_exact(found: Iterable[Found]) -> list[Found]:
             continue
         last = each
     return [
-        Found(group[0].start, group[-1].end, "".join(each.text for each in group), group[0].kind) for group in groups
+        Placeholder(group[0].start, group[-1].end, "".join(each.text for each in group), group[0].kind)
+        for group in groups
     ]
 
 
@@ -87,21 +88,21 @@ def _expression(syntax: PlaceholderSyntax) -> tuple[re.Pattern[str], ...]:
     return re.compile(f"(?P<exact>{exact})|{number}"), *(re.compile(each) for each in [r"\d", *triggers])
 
 
-def _found(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[Found]:
+def _found(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[Placeholder]:
     for match in pattern.finditer(text, start, end):
         if match["exact"]:
             exact = _without_punctuation(match["exact"])
             if exact:
-                yield Found(match.start(), match.start() + len(exact), exact, Kind.EXACT)
+                yield Placeholder(match.start(), match.start() + len(exact), exact, Kind.EXACT)
             continue
         first, last = match.span("number")
         before, after = match["before"], match["after"]
         if before:
-            yield Found(first, first + 1, before[0], Kind.SIGN)
+            yield Placeholder(first, first + 1, before[0], Kind.SIGN)
         inner = first + len(before or ""), last - len(after or "")
-        yield Found(*inner, text[slice(*inner)], Kind.NUMBER)
+        yield Placeholder(*inner, text[slice(*inner)], Kind.NUMBER)
         if after:
-            yield Found(last - 1, last, after[-1], Kind.SIGN)
+            yield Placeholder(last - 1, last, after[-1], Kind.SIGN)
 
 
 def _without_punctuation(found: str) -> str:
@@ -152,7 +153,7 @@ class Needs:
     together: Counter[str]
 
     @classmethod
-    def of(cls, found: Collection[Found]) -> Needs:
+    def of(cls, found: Collection[Placeholder]) -> Needs:
         """The needs of these parts."""
         single = set(found)
         return cls(

@@ -15,7 +15,7 @@ from knnmt.decoding.requirements import Requirement, Requirements, Words
 from knnmt.engine.base import Engine
 from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary, token_sequences
 from knnmt.protection.content import signs_to_keep
-from knnmt.protection.placeholders import Found, Kind, joined_exact, writings
+from knnmt.protection.placeholders import Kind, Placeholder, joined_exact, writings
 from knnmt.translator.assembly import Part
 from knnmt.translator.code_placing import between
 from knnmt.translator.evidence import Evidence
@@ -56,17 +56,17 @@ class Attempts:
 
         Models write `{1}` where they change `@@name@@`, and constrained search may leave out other words.
         """
-        asked = {number: each for number, job in jobs.items() if (each := self._of_stand_ins(job)) is not None}
-        if not asked:
+        prepared = {number: each for number, job in jobs.items() if (each := self._of_stand_ins(job)) is not None}
+        if not prepared:
             return
-        found = search([job for job, _ in asked.values()], None)
-        for (number, (_, stand_ins)), parts in zip(asked.items(), found, strict=True):
+        found = search([job for job, _ in prepared.values()], None)
+        for (number, (_, stand_ins)), parts in zip(prepared.items(), found, strict=True):
             yield number, [made for part in parts if (made := self._with_placeholders(part, stand_ins)) is not None]
 
     def _of_stand_ins(self, job: Job) -> tuple[Job, dict[str, str]] | None:
         """A job with stand-ins, and what each stands for; None if there is nothing to replace, or it is impossible."""
         text = job.segment.text
-        placeholders = [each for each in joined_exact(job.guarded.found) if each.kind is Kind.EXACT]
+        placeholders = [each for each in joined_exact(job.guarded.placeholders) if each.kind is Kind.EXACT]
         stand_ins = [*islice(braced_stand_ins(text, self.writes), len(placeholders))]
         if not placeholders or len(stand_ins) < len(placeholders):
             return None
@@ -106,12 +106,15 @@ class Attempts:
     def _requirements(self, job: Job) -> Requirements | None:
         """What a translation must have; None if the vocabulary cannot write it."""
         text, guarded, vocabulary = job.segment.text, job.guarded, self._vocabulary
-        asked: Counter[tuple[str, ...]] = Counter()
+        counts: Counter[tuple[str, ...]] = Counter()
         joined_before: set[tuple[str, ...]] = set()
         joined_after: set[tuple[str, ...]] = set()
-        signs = _signs_between(text, guarded.found)
-        for start, end, ways in [*_wanted(guarded.found), *((each.start, each.end, (each.text,)) for each in signs)]:
-            asked[ways] += 1
+        signs = _signs_between(text, guarded.placeholders)
+        for start, end, ways in [
+            *_wanted(guarded.placeholders),
+            *((each.start, each.end, (each.text,)) for each in signs),
+        ]:
+            counts[ways] += 1
             before = text[:start][-1:]
             if before.isalnum() or before in CLOSING:
                 joined_before.add(ways)
@@ -120,13 +123,13 @@ class Attempts:
         optional = {(each.text,) for each in signs}  # their kind is unknown, so the vocabulary may lack them
         forms = {} if job.glossary is None else {tuple(job.glossary.forms(use.term)): 1 for use in guarded.terms}
         required = []
-        for ways, times in {**forms, **asked}.items():
+        for ways, times in {**forms, **counts}.items():
             sequences = tuple(sequence for way in ways for sequence in token_sequences(self._engine.tokenizer, way))
             if sequences:
                 required.append(Requirement(sequences, times, ways in joined_before, ways in joined_after))
-            elif ways in asked and ways not in optional:
+            elif ways in counts and ways not in optional:
                 return None
-        required_parts = sorted([*guarded.found, *signs], key=lambda each: each.start)
+        required_parts = sorted([*guarded.placeholders, *signs], key=lambda each: each.start)
         rest = "".join(text[start:end] for start, end in between(text, required_parts))
         only = vocabulary.holding([letter for letter in _SPECIAL if letter not in rest])
         penalty = _PENALTY_WITH_TERMS if guarded.terms else 1.0
@@ -134,16 +137,16 @@ class Attempts:
         return Requirements(required, only, words, self._engine.special_tokens.end, penalty)
 
 
-def _signs_between(text: str, found: Sequence[Found]) -> list[Found]:
+def _signs_between(text: str, found: Sequence[Placeholder]) -> list[Placeholder]:
     """Signs of placeholders whose kinds are not known, such as those of `~~name~~`."""
     return [
-        Found(first + start, first + end, text[first + start : first + end], Kind.EXACT)
+        Placeholder(first + start, first + end, text[first + start : first + end], Kind.EXACT)
         for first, last in between(text, found)
         for start, end in signs_to_keep(text[first:last])
     ]
 
 
-def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
+def _wanted(found: Sequence[Placeholder]) -> list[tuple[int, int, tuple[str, ...]]]:
     """What must be written, and in which forms: adjacent placeholders stay together."""
     signs = [each for each in found if each.kind is Kind.SIGN]
     return [

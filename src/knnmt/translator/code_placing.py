@@ -12,7 +12,7 @@ import numpy as np
 from knnmt.engine.base import Engine
 from knnmt.engine.forced import force
 from knnmt.protection.marked import Marked, Role
-from knnmt.protection.placeholders import Found, Kind, find, joined_exact
+from knnmt.protection.placeholders import Kind, Placeholder, find, joined_exact
 from knnmt.protection.placing import Alignment, Placed, arrange
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded import Coded, with_shown_codes
@@ -63,7 +63,7 @@ class CodePlacing:
                 if start < last and first < end:
                     alignment[number] += row[tokens]
         offsets = self._token_offsets(job)
-        for number, origin in _origins(units, items, joined_exact(guarded.found)).items():
+        for number, origin in _origins(units, items, joined_exact(guarded.placeholders)).items():
             alignment[number] = _LITTLE
             alignment[number, offsets(origin.start) : max(offsets(origin.end), offsets(origin.start) + 1)] = 1.0
         anchor_copies(alignment, (text, units), (job.segment.text, guarded.codes), offsets)
@@ -133,13 +133,13 @@ def anchor_copies(
             alignment[first : last + 1, tokens] = 1.0
 
 
-def between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:
+def between(text: str, found: Sequence[Placeholder]) -> list[tuple[int, int]]:
     """The parts of a text between what was found."""
     edges = [0, *(edge for each in found for edge in (each.start, each.end)), len(text)]
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
+def units_of(text: str, items: Sequence[Placeholder]) -> list[tuple[int, int]]:
     """Words, marks, and what was found, which is not cut, as parts of a text."""
     units: list[tuple[int, int]] = []
     for (start, end), item in zip(between(text, items), [*items, None], strict=True):
@@ -149,9 +149,11 @@ def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
     return units
 
 
-def _origins(units: Sequence[tuple[int, int]], items: Sequence[Found], sources: Sequence[Found]) -> dict[int, Found]:
+def _origins(
+    units: Sequence[tuple[int, int]], items: Sequence[Placeholder], sources: Sequence[Placeholder]
+) -> dict[int, Placeholder]:
     """The n-th of a kind in a translation comes from the n-th in the source; by their units."""
-    waiting: dict[object, deque[Found]] = {}
+    waiting: dict[object, deque[Placeholder]] = {}
     for each in sources:
         waiting.setdefault(_same(each), deque()).append(each)
     places = {span: number for number, span in enumerate(units)}
@@ -162,5 +164,5 @@ def _origins(units: Sequence[tuple[int, int]], items: Sequence[Found], sources: 
     return found
 
 
-def _same(found: Found) -> object:
+def _same(found: Placeholder) -> object:
     return found.text if found.kind is Kind.EXACT else re.sub(r"\D", "", found.text)

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from knnmt.corpus.glossary import TermUse
 from knnmt.protection.marked import Code, Marked, Role, joined_strings
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
-from knnmt.protection.placeholders import Found, Needs, find
+from knnmt.protection.placeholders import Needs, Placeholder, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Guarded:
 
     before, after: the white space and the codes around its text, which stay there
     codes: those in its text
-    found: its placeholders and numbers
+    placeholders: its placeholders and numbers
     shown: the texts that codes are shown as
     terms: the uses of glossary terms
     leaf: the number of its leaf in the text
@@ -39,13 +39,13 @@ class Guarded:
     before: Marked = ()
     after: Marked = ()
     codes: tuple[Coded, ...] = ()
-    found: tuple[Found, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()
     terms: tuple[TermUse, ...] = ()
     leaf: int = 0
     syntax: PlaceholderSyntax = PLAIN
 
     def __bool__(self) -> bool:
-        return bool(self.codes or self.found or self.terms)
+        return bool(self.codes or self.placeholders or self.terms)
 
     @property
     def shown(self) -> frozenset[str]:
@@ -55,7 +55,7 @@ class Guarded:
     @property
     def needs(self) -> Needs:
         """What must be kept of its text."""
-        return Needs.of(self.found)
+        return Needs.of(self.placeholders)
 
     def cut(self, text: str, into_pieces: Callable[[str], list[str]]) -> list[tuple[str, Guarded]]:
         """The text in pieces, without the white space around them, and what must be kept of each.
@@ -63,7 +63,7 @@ class Guarded:
         into_pieces: cuts a text of the same length at its white space; placeholders have none
         """
         solid = list(text)
-        for each in self.found:
+        for each in self.placeholders:
             solid[each.start : each.end] = ["_" if letter.isspace() else letter for letter in each.text]
         ends = list(accumulate(map(len, into_pieces("".join(solid)))))
         return self.cut_at(text, ends[:-1])
@@ -80,7 +80,7 @@ class Guarded:
             before, after, kept = margins(piece[:lead], words, piece[lead + len(words) :], moved)
             if words:
                 terms = tuple(each for each in self.terms if start <= each.start < start + len(piece))
-                found = found_in(words, kept, self.syntax) if self.found else ()
+                found = placeholders_in(words, kept, self.syntax) if self.placeholders else ()
                 around = joined_strings([*waiting, *before])
                 parts.append((words, Guarded(around, after, kept, found, terms, self.leaf, self.syntax)))
                 waiting = ()
@@ -109,7 +109,7 @@ def shared_out(codes: Sequence[Coded], pieces: Sequence[str]) -> list[list[Coded
     return found
 
 
-def found_in(text: str, codes: Sequence[Coded], syntax: PlaceholderSyntax) -> tuple[Found, ...]:
+def placeholders_in(text: str, codes: Sequence[Coded], syntax: PlaceholderSyntax) -> tuple[Placeholder, ...]:
     """The placeholders and numbers of a text, and the shown text of its codes."""
     return tuple(find(text, frozenset(each.code.shown for each in codes if each.length), syntax))
 
@@ -170,7 +170,7 @@ def with_shown_codes(text: Marked, guarded: Guarded) -> Marked:
         return joined_strings(text)
     shown = guarded.shown
     waiting: dict[str, deque[Code | None]] = {}
-    for each in guarded.found:
+    for each in guarded.placeholders:
         if each.text in shown:
             waiting.setdefault(each.text, deque()).append(codes.get(each.start))
     parts: list[str | Code] = []

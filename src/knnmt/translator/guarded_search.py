@@ -72,7 +72,7 @@ class GuardedSearch:
         self._attempts = Attempts(engine)
         self.writes = self._attempts.writes
 
-    def kept(
+    def guarded(
         self, jobs: Sequence[Job], found: Sequence[Sequence[Part]], search: Search, n_best: int = 1
     ) -> list[list[Part]]:
         """Parts whose `marked` has everything that must be kept, at most `n_best` for each job, best first.
@@ -98,16 +98,18 @@ class GuardedSearch:
             for job, of_job, parts in zip(jobs, judged, found, strict=True)
         ]
         self._put_codes_back(jobs, results, search)
-        return [[self._told(job, part) for part in parts[:n_best]] for job, parts in zip(jobs, results, strict=True)]
+        return [
+            [self._completed(job, part) for part in parts[:n_best]] for job, parts in zip(jobs, results, strict=True)
+        ]
 
-    def kept_at_once(self, job: Job, parts: Sequence[Part]) -> list[Part] | None:
-        """The result of `kept`, if it is known without another pass of the model; otherwise None."""
+    def guarded_at_once(self, job: Job, parts: Sequence[Part]) -> list[Part] | None:
+        """The result of `guarded`, if it is known without another pass of the model; otherwise None."""
         if any(not each.length for each in job.guarded.codes):
             return None
         judged = self._judged(job, parts)
         if not (judged and judged[0].is_right):
             return None
-        return [self._told(job, each.part) for each in judged]
+        return [self._completed(job, each.part) for each in judged]
 
     def _judged(self, job: Job, parts: Sequence[Part]) -> list[_Judged]:
         """Those that keep what they must, with their texts, best first."""
@@ -156,16 +158,16 @@ class GuardedSearch:
         """Whether a translation has a placeholder, a tag, a number or a sign that its source lacks."""
         text, guarded = self._engine.tokenizer.decode(part.hypothesis.tokens), job.guarded
         has = find(text, guarded.shown, guarded.syntax)
-        return bool(invented(job.segment.text, text, has, guarded.found))
+        return bool(invented(job.segment.text, text, has, guarded.placeholders))
 
     def _warned(self, job: Job, judged: Sequence[_Judged]) -> list[Part]:
         """The parts, the best with warnings about its content."""
         parts = [each.part for each in judged]
         if judged and judged[0].faults:
-            told = [
+            cautions = [
                 _caution(ContentWarning, f"the translation {each.message}", job.segment) for each in judged[0].faults
             ]
-            parts[0] = replace(parts[0], cautions=(*parts[0].cautions, *told))
+            parts[0] = replace(parts[0], cautions=(*parts[0].cautions, *cautions))
         return parts
 
     # Codes that were taken out ---------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ class GuardedSearch:
         segment, guarded = job.segment, replace(job.guarded, before=(), after=())
         borders = {each.offset for each in guarded.codes if not each.length}
         if at_placeholders:
-            borders |= {edge for each in guarded.found for edge in (each.start, each.end)}
+            borders |= {edge for each in guarded.placeholders for edge in (each.start, each.end)}
         edges = sorted({0, *borders, len(segment.text)})
         if len(edges) <= 2:
             return _source_kept(segment, guarded, whole)
@@ -214,8 +216,8 @@ class GuardedSearch:
         if words and segment.mark:
             first = replace(jobs[words[0]].segment, mark=segment.mark, key=segment.key)
             jobs[words[0]] = replace(jobs[words[0]], segment=first)
-        asked = [jobs[number] for number in words]
-        done = dict(zip(words, self.kept(asked, search(asked, None), search), strict=True)) if asked else {}
+        waiting = [jobs[number] for number in words]
+        done = dict(zip(words, self.guarded(waiting, search(waiting, None), search), strict=True)) if waiting else {}
         parts = [
             done[number][0] if done.get(number) else _source_kept(each.segment, each.guarded, whole, silent=True)
             for number, each in enumerate(jobs)
@@ -226,18 +228,18 @@ class GuardedSearch:
             text = text.replace(each.code.raw, " ", 1) if each.blank else text
         if guarded.needs.unmet_in(text, guarded.shown, guarded.syntax):
             return _source_kept(segment, guarded, whole)
-        told = [done[number][0] for number in words if done[number]]
+        translated = [done[number][0] for number in words if done[number]]
         caution = _caution(InPiecesWarning, "translated piece by piece, between the parts that must be kept", segment)
         return Part(
-            _joined([each.hypothesis for each in told]) or whole.hypothesis,
-            [why for each in told for why in each.evidence],
+            _joined([each.hypothesis for each in translated]) or whole.hypothesis,
+            [why for each in translated for why in each.evidence],
             text=read(marked),
             marked=marked,
-            cautions=(caution, *(each for part in told for each in part.cautions)),
-            decoded=max((part.length for part in told), default=0),
+            cautions=(caution, *(each for part in translated for each in part.cautions)),
+            decoded=max((part.length for part in translated), default=0),
         )
 
-    def _told(self, job: Job, part: Part) -> Part:
+    def _completed(self, job: Job, part: Part) -> Part:
         """A part with the margins of its segment, and the warnings about its terms."""
         guarded = job.guarded
         marked = with_shown_codes((part.text,), guarded) if part.marked is None else part.marked
@@ -281,7 +283,7 @@ def _source_kept(segment: TextSegment, guarded: Guarded, whole: Part, silent: bo
 
 def _has_words(text: str, guarded: Guarded) -> bool:
     """Whether a piece has anything to translate."""
-    return any(letter.isalpha() for start, end in between(text, guarded.found) for letter in text[start:end])
+    return any(letter.isalpha() for start, end in between(text, guarded.placeholders) for letter in text[start:end])
 
 
 def _caution(kind: type[TextWarning], words: str, segment: TextSegment) -> Caution:

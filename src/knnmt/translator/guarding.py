@@ -20,7 +20,7 @@ from knnmt.protection.marked import Code, Marked, Role, read
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
 from knnmt.protection.placeholders import find
 from knnmt.protection.tags import is_formatting
-from knnmt.translator.guarded import Coded, Guarded, found_in, margins, shared_out
+from knnmt.translator.guarded import Coded, Guarded, margins, placeholders_in, shared_out
 from knnmt.translator.segments import TextSegment, pieces_of, understood
 
 # White space other than one space. The second one also finds line ends and tabs that are written with a backslash.
@@ -77,7 +77,7 @@ def _guarded(
         before=before,
         after=after,
         codes=kept,
-        found=found_in(segment.text, kept, guarding.syntax) if guarding.protect else (),
+        placeholders=placeholders_in(segment.text, kept, guarding.syntax) if guarding.protect else (),
         terms=tuple(guarding.glossary.uses(segment.text)) if guarding.glossary is not None else (),
         leaf=leaf,
         syntax=guarding.syntax,

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 
 from knnmt.corpus.sameness import plain
 from knnmt.protection.placeholder_syntax import PLAIN, PlaceholderSyntax
-from knnmt.protection.placeholders import Found, Kind, Needs, find
+from knnmt.protection.placeholders import Kind, Needs, Placeholder, find
 
 # Languages with more plural forms than one for 1 and one for the rest
 _SEVERAL_PLURALS = frozenset(
@@ -82,7 +82,7 @@ def repaired(text: str, source: str, target: str, language: str, syntax: Placeho
     return None if Needs.of(new).unmet_in(made, syntax=syntax) else made
 
 
-def _skeleton(text: str, found: Sequence[Found]) -> str:
+def _skeleton(text: str, found: Sequence[Placeholder]) -> str:
     """A text in which everything found is replaced by the same sign."""
     parts, end = [], 0
     for each in found:
@@ -91,12 +91,12 @@ def _skeleton(text: str, found: Sequence[Found]) -> str:
     return plain("".join([*parts, text[end:]]))
 
 
-def _key(found: Found) -> Hashable:
+def _key(found: Placeholder) -> Hashable:
     """What distinguishes one from others, whatever the number format of the language."""
     return found.kind, tuple(_DIGITS.findall(found.text)) if found.kind is Kind.NUMBER else found.text
 
 
-def _letters_beside(found: Found, text: str) -> tuple[str, str]:
+def _letters_beside(found: Placeholder, text: str) -> tuple[str, str]:
     before, after = text[max(found.start - 1, 0) : found.start], text[found.end : found.end + 1]
     return before if before.isalpha() else "", after if after.isalpha() else ""
 

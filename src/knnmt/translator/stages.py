@@ -182,7 +182,7 @@ class Stages:
 
         with timing.stage("guard"):
             chosen = [jobs[number] for number in guarded], [found[number] for number in guarded]
-            guarded_parts = self.guard.kept(*chosen, search_jobs, call.decoding.n_best)
+            guarded_parts = self.guard.guarded(*chosen, search_jobs, call.decoding.n_best)
         for number, parts in zip(guarded, guarded_parts, strict=True):
             found[number] = parts
         return found
@@ -270,7 +270,7 @@ class _Search:
         cautions = () if batch is None else _left_out(batch.snapshots[number])
         parts = [Part(each, coverage=coverage, cautions=cautions) for each in hypotheses]
         if job.segment.guarded is not None:
-            parts = self._stages.guard.kept_at_once(job, parts) or []
+            parts = self._stages.guard.guarded_at_once(job, parts) or []
         if parts:
             self._known[number] = parts
             self._on_segment(number, parts)
