@@ -169,3 +169,16 @@ def test_what_rounding_takes_from_a_query_is_bounded() -> None:
     keys = torch.tensor([[96.0, 1.0], [96.0, -1.0], [96.0, 3.0], [96.0, 7.0], [96.0, -7.0]]).half()
     found = searched(KeysAlone(keys, sample), [np.arange(5)]).search(torch.tensor([[96.0, 7.0]]), 1)
     assert found[1].tolist() == [[3]]
+
+
+def test_what_rounding_takes_from_sums_is_bounded() -> None:
+    """Codes say exactly what these keys are, but their long first numbers leave few digits of float32 to the others."""
+    long, short = (size * 2**0.5 / STEP for size in (8192.0, 2.0))
+    sample = torch.tensor([[long, 0], [-long, 0], [0, short], [0, -short]]).clamp(-65000, 65000)
+    for first in (4096.0, 12288.0, 20480.0, 28672.0):
+        keys = torch.tensor([[first, second] for second in range(-15, 16, 2)]).half()
+        queries = torch.tensor([[first, 0.5 * second] for second in range(-30, 31)])
+        distances_sq = (keys.double()[None] - queries.double()[:, None]).square().sum(2)
+        for row, query in enumerate(queries):
+            found_sq, found = searched(KeysAlone(keys, sample), [np.arange(16)]).search(query[None], 1)
+            assert float(distances_sq[row, found[0, 0]]) == float(distances_sq[row].min()) == float(found_sq[0, 0])

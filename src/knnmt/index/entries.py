@@ -293,7 +293,8 @@ class RowsInPlace:
         wanted = numbers.numpy()
         if not 0 <= wanted.min() <= wanted.max() < self._rows:  # beyond, there is no row or no memory
             raise IndexError(f"entry ids must lie between 0 and {self._rows - 1}")
-        starts = self._starts[np.searchsorted(self._ends, wanted, side="right")]
+        several = len(self._ends) > 0
+        starts = self._starts[np.searchsorted(self._ends, wanted, side="right")] if several else self._starts[0]
         return torch.from_numpy(wanted * self._spanning.shape[1] + starts)
 
 

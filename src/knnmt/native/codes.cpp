@@ -52,10 +52,23 @@ float beyond(const Directions& directions, float whole_sq, float first_sq) {
     return std::sqrt(std::max(0.0f, whole_sq - first_sq) + rounding(directions, whole_sq));
 }
 
+// The same four numbers in each lane, straight from memory: a register of the integer unit would take one more port.
+Ints four_of(const int8_t* numbers) {
+#if defined(__AVX512BW__)
+    return (Ints)_mm512_set1_epi32(*reinterpret_cast<const int32_t __attribute__((aligned(1), may_alias))*>(numbers));
+#else
+    int32_t four;
+    std::memcpy(&four, numbers, sizeof(four));
+    return four - Ints{};
+#endif
+}
+
 template <int rows, int panels>
 __attribute__((noinline)) void multiply_some(const CodePanels& all, int64_t panel, const codes::Query* queries, float* scores, int64_t stride) {
     const int64_t eights = all.directions->kept / 8;
     const uint8_t* const from = all.codes + panel * eights * WIDTH;
+    const int8_t* numbers[rows];
+    for (int row = 0; row < rows; ++row) numbers[row] = queries[row].numbers;
     for (int block = 0; block < codes::BLOCKS; ++block) {
         Ints sums[rows][panels] = {};
         for (int64_t i = block_begin(block, eights); i < block_begin(block + 1, eights); ++i) {
@@ -70,9 +83,7 @@ __attribute__((noinline)) void multiply_some(const CodePanels& all, int64_t pane
             }
 #pragma GCC unroll 8
             for (int row = 0; row < rows; ++row) {
-                int32_t fours[2];
-                std::memcpy(fours, queries[row].numbers + 8 * i, sizeof(fours));
-                const Ints first = fours[0] - Ints{}, second = fours[1] - Ints{};
+                const Ints first = four_of(numbers[row] + 8 * i), second = four_of(numbers[row] + 8 * i + 4);
 #pragma GCC unroll 2
                 for (int p = 0; p < panels; ++p)
                     sums[row][p] = products::add_products(products::add_products(sums[row][p], low[p], first), high[p], second);
@@ -180,14 +191,18 @@ void encode(const Directions& directions, const uint16_t* const* keys, int64_t c
     }
 }
 
-void put(const CodePanels& panels, int64_t number, const uint8_t* codes, const CodeNumbers& numbers) {
+void put(const CodePanels& panels, int64_t panel, const uint8_t* const (&keys)[FLOATS], const CodeNumbers (&numbers)[FLOATS]) {
     const int64_t eights = panels.directions->kept / 8;
-    uint8_t* const into = panels.codes + number / FLOATS * eights * WIDTH + number % FLOATS * 4;
-    for (int64_t i = 0; i < eights; ++i) std::memcpy(into + i * WIDTH, codes + 4 * i, 4);
-    panels.halves[number] = number < panels.count ? numbers.half : std::numeric_limits<float>::infinity();
-    panels.rounded_off[number] = numbers.rounded_off;
-    panels.beyond[number] = numbers.beyond;
-    panels.code_lengths[number] = numbers.code_length;
+    uint8_t* const into = panels.codes + panel * eights * WIDTH;
+    for (int64_t i = 0; i < eights; ++i)
+        for (int lane = 0; lane < FLOATS; ++lane) std::memcpy(into + i * WIDTH + lane * 4, keys[lane] + 4 * i, 4);
+    for (int lane = 0; lane < FLOATS; ++lane) {
+        const int64_t number = panel * FLOATS + lane;
+        panels.halves[number] = number < panels.count ? numbers[lane].half : std::numeric_limits<float>::infinity();
+        panels.rounded_off[number] = numbers[lane].rounded_off;
+        panels.beyond[number] = numbers[lane].beyond;
+        panels.code_lengths[number] = numbers[lane].code_length;
+    }
 }
 
 void prepare(const CodePanels& panels, const float* const* queries, int64_t rows, int8_t* into, Query* found) {

@@ -57,8 +57,8 @@ struct CodeNumbers {
 constexpr int64_t MOST_KEYS = 16;
 void encode(const Directions& directions, const uint16_t* const* keys, int64_t count, uint8_t* codes, CodeNumbers* numbers);
 
-// Puts a key into its lane of a panel.
-void put(const CodePanels& panels, int64_t number, const uint8_t* codes, const CodeNumbers& numbers);
+// Puts keys together in a panel, the codes of each from where they are.
+void put(const CodePanels& panels, int64_t panel, const uint8_t* const (&keys)[FLOATS], const CodeNumbers (&numbers)[FLOATS]);
 
 // A query, as it is multiplied with codes.
 constexpr int BLOCKS = 3;

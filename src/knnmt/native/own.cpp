@@ -253,31 +253,36 @@ void encode_missing(teams::Team& team, const KeyCodes& known, const OwnEntries* 
     });
 }
 
-// Puts the codes of some panels of a sentence together.
-void put_panels(const KeyCodes& known, const OwnEntries& own, int64_t first, int64_t last, float& longest_sq) {
+// Puts the codes of a panel of a sentence together. Returns the largest squared length of its keys, infinite if one is not a number.
+float put_panel(const KeyCodes& known, const OwnEntries& own, int64_t panel) {
     const int64_t bytes = known.directions.kept / 2;
     thread_local std::vector<uint8_t> made;
-    made.resize(static_cast<size_t>(bytes));
-    for (int64_t number = first * FLOATS; number < last * FLOATS; ++number) {
-        const int64_t other = std::min(number, own.panels.count - 1), place = own.ids[other] % known.capacity;
-        codes::CodeNumbers numbers;
-        const uint8_t* from = known.codes + place * bytes;
-        std::memcpy(&numbers, known.numbers + place * 4, sizeof(numbers));
-        if (known.ids[place] != own.ids[other] + 1) {  // another key has its place
-            codes::encode(known.directions, own.keys + other, 1, made.data(), &numbers);
-            from = made.data();
+    made.resize(static_cast<size_t>(FLOATS * bytes));
+    const uint8_t* keys[FLOATS];
+    codes::CodeNumbers numbers[FLOATS];
+    float longest_sq = 0;
+    for (int lane = 0; lane < FLOATS; ++lane) {
+        const int64_t number = std::min(panel * FLOATS + lane, own.panels.count - 1), place = own.ids[number] % known.capacity;
+        keys[lane] = known.codes + place * bytes;
+        std::memcpy(&numbers[lane], known.numbers + place * 4, sizeof(numbers[lane]));
+        if (known.ids[place] != own.ids[number] + 1) {  // another key has its place
+            uint8_t* const again = &made[static_cast<size_t>(lane * bytes)];
+            codes::encode(known.directions, own.keys + number, 1, again, &numbers[lane]);
+            keys[lane] = again;
         }
-        codes::put(own.panels, number, from, numbers);
-        longest_sq = std::max(longest_sq, 2 * numbers.half);
+        const float length_sq = 2 * numbers[lane].half;
+        longest_sq = length_sq < INFINITE ? std::max(longest_sq, length_sq) : INFINITE;  // NaN would compare as nothing
     }
+    codes::put(own.panels, panel, keys, numbers);
+    return longest_sq;
 }
 
 }  // namespace
 
 extern "C" {
 
-// The codes of the entries of sentences: those that are not known are made.
-void knnmt_own_prepare(const KeyCodes* known, OwnEntries* sentences, int32_t count, int32_t threads) {
+// The codes of the entries of sentences: those that are not known are made. Returns whether all keys are finite numbers.
+bool knnmt_own_prepare(const KeyCodes* known, OwnEntries* sentences, int32_t count, int32_t threads) {
     teams::Team team(threads);
     encode_missing(team, *known, sentences, count);
     struct Work {
@@ -291,12 +296,19 @@ void knnmt_own_prepare(const KeyCodes* known, OwnEntries* sentences, int32_t cou
     team.share(static_cast<int64_t>(work.size()), [&](int64_t i) {
         Work& each = work[static_cast<size_t>(i)];
         const OwnEntries& own = sentences[each.sentence];
-        put_panels(*known, own, each.first, std::min(each.first + LEAST_KEYS / FLOATS, panels_of(own)), each.longest_sq);
+        const int64_t end = std::min(each.first + LEAST_KEYS / FLOATS, panels_of(own));
+        for (int64_t panel = each.first; panel < end; ++panel) {
+            const float longest_sq = put_panel(*known, own, panel);
+            each.longest_sq = std::max(each.longest_sq, longest_sq);
+        }
     });
+    bool sound = true;
     for (const Work& each : work) {
         CodePanels& panels = sentences[each.sentence].panels;
         panels.longest = std::max(panels.longest, std::sqrt(each.longest_sq));
+        sound &= each.longest_sq < INFINITE;
     }
+    return sound;
 }
 
 // For the rows of each sentence, `width` of them, queries (sentences * width, dimensions), the k nearest of its entries:

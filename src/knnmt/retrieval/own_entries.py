@@ -45,16 +45,12 @@ class CompiledOwnEntries:
         self._dim = entries.dim
         self._entries = entries  # whose memory maps are read at every step
         distinct = {id(ids): ids for ids in chosen}
-        at, halves = self._hold(list(distinct.values()), merged, scored)
-        entries.require_sound(halves)  # of squared lengths: infinity and NaN cannot be sorted
+        at = self._hold(list(distinct.values()), merged, scored)
         places = {each: place for place, each in enumerate(distinct)}
         self._at = at[[places[id(ids)] for ids in chosen]]
 
-    def _hold(self, chosen: Sequence[Array], merged: bool, scored: bool) -> tuple[npt.NDArray[np.void], Tensor]:
-        """Hold the codes of keys, in one block of memory for all sentences.
-
-        Returns structures `OwnEntries`, and half of the keys' squared lengths, less their mean.
-        """
+    def _hold(self, chosen: Sequence[Array], merged: bool, scored: bool) -> npt.NDArray[np.void]:
+        """Hold the codes of keys, in one block of memory for all sentences; returns structures `OwnEntries`."""
         panel, codes_of = self._native.knnmt_panel(), self._entries.codes(self._native)
         counts_each = np.array([len(mine) for mine in chosen], np.int64)
         ends = np.cumsum([0, *(-(-counts_each // panel) * panel)])
@@ -87,11 +83,9 @@ class CompiledOwnEntries:
             ("code_lengths", code_lengths),
         ):
             panels[name] = array.data_ptr() + 4 * ends[:-1]
-        codes_of.prepare(at)
-        of_keys = [
-            halves[begin : begin + count] for begin, count in zip(ends.tolist(), counts_each.tolist(), strict=False)
-        ]
-        return at, torch.cat(of_keys)
+        if not codes_of.prepare(at):
+            self._entries.require_sound(torch.tensor(torch.nan))
+        return at
 
     @property
     def addresses(self) -> npt.NDArray[np.uintp]:
