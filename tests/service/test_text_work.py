@@ -127,7 +127,7 @@ def test_only_short_texts_are_worked_on_by_the_event_loop(threads: FairThreads) 
     ("slow", "path", "body"),
     [
         ("knnmt.service.routes.translate.split_sentences", "/v1/sentences", {"text": LONG}),
-        ("knnmt.service.routes.translate._shown", "/v1/translate", {"texts": [LONG], "beam": 1}),
+        ("knnmt.service.routes.translate._as_json", "/v1/translate", {"texts": [LONG], "beam": 1}),
         (
             "knnmt.service.dialects.libretranslate._detected",
             "/translate",
@@ -207,11 +207,11 @@ def test_the_event_loop_is_woken_once_for_all_texts_of_a_request() -> None:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(loop, "call_soon_threadsafe", counted)
-            shielded = asyncio.ensure_future(results_of(futures))
+            waiting = asyncio.ensure_future(results_of(futures))
             await asyncio.sleep(0)
             for number, each in enumerate(futures):
                 each.set_result(number)
-            return await shielded
+            return await waiting
 
     assert asyncio.run(results()) == [*range(100)]
     assert woken == 1
@@ -222,11 +222,11 @@ def test_of_texts_that_cannot_be_translated_the_first_error_is_known_at_once(cou
     futures: list[Future[int]] = [Future() for _ in range(count)]
 
     async def results() -> list[int]:
-        shielded = asyncio.ensure_future(results_of(futures))
+        waiting = asyncio.ensure_future(results_of(futures))
         await asyncio.sleep(0)
         if count:
             futures[-1].set_exception(Problem(422, "invalid_request", "no text"))
-        return await asyncio.wait_for(shielded, 5)
+        return await asyncio.wait_for(waiting, 5)
 
     if not count:
         assert asyncio.run(results()) == []

@@ -179,24 +179,24 @@ def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
     """
     try:
         with path.open("rb") as file:
-            table = tomllib.load(file)
+            content = tomllib.load(file)
     except OSError as error:
         raise SettingError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: not valid TOML: {error}") from error
     kinds = {each.name: str(each.type) for each in fields(ServiceConfig)}
-    limits, stores, settings = (table.pop(name, {}) for name in ("limits", "stores", "settings"))
+    limits, stores, settings = (content.pop(name, {}) for name in ("limits", "stores", "settings"))
     for name, table in (("limits", limits), ("stores", stores), ("settings", settings)):
         check(isinstance(table, dict), f"{path}: expected a table [{name}], found {table!r}")
-    if unknown := sorted([*(table.keys() - kinds.keys()), *(limits.keys() - {each.name for each in fields(Limits)})]):
+    if unknown := sorted([*(content.keys() - kinds.keys()), *(limits.keys() - {each.name for each in fields(Limits)})]):
         raise SettingError(f"{path}: there is no setting {unknown[0]!r}; the settings are {', '.join(kinds)}")
-    for name, value in table.items():
+    for name, value in content.items():
         _require_kind(path, name, value, kinds[name])
     for name, value in stores.items():
         check(isinstance(value, str), f"{path}: expected the path of the store {name!r}, found {value!r}")
-    paths: dict[str, Any] = {name: path.parent / table[name] for name in ("data", "keys") if name in table}
-    lists = {"hosts": tuple(table["hosts"])} if "hosts" in table else {}
-    own: dict[str, Any] = {**table, **paths, **lists, "limits": Limits(**limits)}
+    paths: dict[str, Any] = {name: path.parent / content[name] for name in ("data", "keys") if name in content}
+    lists = {"hosts": tuple(content["hosts"])} if "hosts" in content else {}
+    own: dict[str, Any] = {**content, **paths, **lists, "limits": Limits(**limits)}
     own["settings"] = given.get("settings", TranslationSettings()).over(_settings(path, settings))
     own["stores"] = {name: path.parent / value for name, value in stores.items()} | dict(given.get("stores", {}))
     others = {name: value for name, value in given.items() if name not in ("stores", "settings")}

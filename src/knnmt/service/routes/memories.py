@@ -132,7 +132,9 @@ def _visible(service: Service, caller: Caller, number: str) -> Job:
 def _as_json(job: Job) -> dict[str, Any]:
     """A job, as in the answer."""
     hidden = ("file", "attempts", "format", "source_language", "target_language", "skip_malformed", "unfinished")
-    answer = {name: value for name, value in asdict(job).items() if name not in hidden and value is not None}
+    answer = {"id": job.id, "domain": job.domain} | {
+        name: value for name, value in asdict(job).items() if name not in hidden and value is not None
+    }
     if job.state != "running":
         del answer["stage"]
     return answer
