@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.protection.placeholder_syntax import PLAIN
-from knnmt.protection.placeholders import Kind, Needs, find, runs, writings
+from knnmt.protection.placeholders import Kind, Needs, find, joined_exact, runs, writings
 
 FORMS = [example for kind in PLAIN.kinds for example in kind.examples.split()]
 WORDS = r"und die Datei R&D und/oder z.B. 50%ige a<b km/h Straße Backslash\ { — (x)".split()  # noqa: SIM905
@@ -107,3 +107,18 @@ def test_placeholders_that_touch_each_other_stay_together() -> None:
     assert needs.unmet_in("%s: %d%%") == []
     assert needs.unmet_in("%d of %s%%") == ["%d%%"]
     assert Needs.of(find("%d und %s")).unmet_in("%d%s") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (r"„%APPDATA%\Knnmt“ fehlt", r"%APPDATA%\Knnmt"),
+        (r"in %TEMP%\Neue.txt.", r"%TEMP%\Neue.txt"),
+        ("in ${HOME}/Dokumente/neu", "${HOME}/Dokumente/neu"),
+        ("kostet {preis}/Monat", "{preis}"),
+        (r"%DATE%\nNeue Zeile", r"%DATE%\n"),
+    ],
+)
+def test_a_path_goes_on_after_a_variable_of_the_environment(text: str, kept: str) -> None:
+    """But a name in small letters may be a number: {preis}/Monat."""
+    assert [each.text for each in joined_exact(find(text))] == [kept]

@@ -357,7 +357,7 @@ KINDS = (
     PlaceholderKind(
         "path of Windows",
         ANYWHERE,
-        r"(?<![\w\\])(?:[A-Za-z]:\\|\\\\\w)[^\s\"'<>|*?»“”]*+",
+        r"(?:(?<![\w\\])(?:[A-Za-z]:\\|\\\\\w)|(?<=[A-Z]%)\\(?![nrtabfv0\\]))[^\s\"'<>|*?»“”]*+",
         r"\\",
         "https://learn.microsoft.com/windows/win32/fileio/naming-a-file",
         r"C:\x\y.txt \\host\share",
@@ -383,7 +383,8 @@ KINDS = (
     PlaceholderKind(
         "path of Unix",
         ANYWHERE,
-        r"(?<![\w/.<~])(?:~|\.{1,2})?(?:/[\w.+@-]++){2,}+/?|(?<![\w/.<])(?:~|\.{1,2})/[\w.+@-]++/?"
+        r"(?<=[A-Z]\})(?:/[\w.+@-]++)++/?"
+        r"|(?<![\w/.<~])(?:~|\.{1,2})?(?:/[\w.+@-]++){2,}+/?|(?<![\w/.<])(?:~|\.{1,2})/[\w.+@-]++/?"
         r"|(?:(?<=\s)|(?<=[\"'(„“‚‘])|(?<![\s\S]))/[A-Za-z][\w.+@-]*+",
         "/",
         "https://pubs.opengroup.org/onlinepubs/9799919799/basedefs/V1_chap03.html",

@@ -107,7 +107,7 @@ def _found(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterato
 
 def _without_punctuation(found: str) -> str:
     """An address without the marks and brackets that close the sentence around it."""
-    address = "://" in found[:8] or "@" in found or found.startswith(("www.", "mailto:", "/", "~", ".", "\\\\"))
+    address = "://" in found[:8] or "@" in found or found.startswith(("www.", "mailto:", "/", "~", ".", "\\"))
     if not address and found[1:3] != ":\\":
         return found
     end = len(found)
