@@ -19,7 +19,7 @@ from knnmt.adapting.cache_tuning import (
     largest_threshold,
 )
 from knnmt.adapting.certainty import measure_certainty
-from knnmt.adapting.development import Development, pass_over, searched
+from knnmt.adapting.development import MAX_NEIGHBOURS, Development, pass_over, searched
 from knnmt.adapting.development_text import MAX_PAIRS, DevelopmentText, read_development
 from knnmt.adapting.tuning_by_bleu import Scored, paper_grid, score
 from knnmt.adapting.tuning_by_likelihood import Compared, Tried, Tuned, tune_positions
@@ -162,9 +162,10 @@ class StoreTuning:
 
         self._before = known(present)
         self._default_compares = known(RetrievalSettings()) is not None  # otherwise it has no loss to compare with
-        self._development = self._search(passed)
+        self._development = self._search(passed, MAX_NEIGHBOURS)
         self._positions = self._development.positions()
         self._reported: Positions | None = None
+        self._reported_k = MAX_NEIGHBOURS
 
     @property
     def reported(self) -> Positions | None:
@@ -172,7 +173,7 @@ class StoreTuning:
         if self._reported is None and self._text.reported:
             text = self._development
             if self._text.reported != self._text.tuning:
-                text = self._search(self._pass(self._text.reported, "reporting"))
+                text = self._search(self._pass(self._text.reported, "reporting"), self._reported_k)
             self._reported = text.positions()
         return self._reported
 
@@ -187,15 +188,18 @@ class StoreTuning:
             )
         return passed
 
-    def _search(self, passed: Development) -> Development:
+    def _search(self, passed: Development, k: int) -> Development:
         engine, opened = self._translator.engine, self._memory.opened
         with self._progress("searching", "positions") as progress:
-            return searched(engine, opened, passed, self._scope, progress=lambda rows: progress(rows, len(passed)))
+            return searched(engine, opened, passed, self._scope, k, lambda rows: progress(rows, len(passed)))
 
     def choose(self) -> TuningResult:
         """The settings that fit best, according to the configuration; nothing is saved yet."""
         config, compared = self._config, None
         tuned = self._by_likelihood()
+        if not config.scores:  # BLEU may choose a larger k than these
+            candidates = [tuned.fading.fading, tuned.fixed.fixed, *self._present()]
+            self._reported_k = max(each.k for each in candidates)
         if config.method == "bleu":
             temperature = tuned.fixed.fixed.temperature if config.temperature is None else config.temperature
             # The paper's method. The present settings take part if they could be replaced.
@@ -242,7 +246,9 @@ class StoreTuning:
             )
 
         config = self._config
-        tuned = tune_positions(positions, config.ks, config.weights, show, scope, self._before)
+        tuned = tune_positions(
+            positions, ks=config.ks, weights=config.weights, on_tried=show, scope=scope, before=self._before
+        )
         self._say(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
         return tuned
 
