@@ -43,7 +43,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.overlap import unseen
 from knnmt.datastore.store import Datastore
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.protection.content import MIN_BYTES, text_length
 from knnmt.retrieval import open_store
 from knnmt.retrieval.combiner import DistanceCombiner
@@ -100,7 +100,7 @@ class Case:
         return cls(translator, opened, found)
 
     @cached_property
-    def held_out(self) -> tuple[HeldOutQueries, Found]:
+    def held_out(self) -> tuple[HeldOutQueries, SearchResult]:
         """Entries of the store with their nearest entries in other sentences."""
         held_out = sample(self.opened.index.entries)
         return held_out, held_out.search(self.opened.index, MAX_K)

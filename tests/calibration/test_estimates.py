@@ -25,7 +25,7 @@ from knnmt.datastore.settings import SETTINGS, read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.store_index import StoreIndex
@@ -39,7 +39,7 @@ CALIBRATION = Calibration(8, 12.5, 0.4, 0.8, Fading(3.0, 0.5, 4.0, 0.2), tuple(f
 ENGINE: Any = SimpleNamespace(device="cpu", dtype=torch.float32, log_probabilities=lambda q: q.log_softmax(-1))
 
 
-def made(trust: Tensor, temperature: float, distances_sq: Tensor, seed: int = 0) -> tuple[HeldOutQueries, Found]:
+def made(trust: Tensor, temperature: float, distances_sq: Tensor, seed: int = 0) -> tuple[HeldOutQueries, SearchResult]:
     """Queries whose tokens were drawn from equation 3 with the λ given for each row, and what they found.
 
     A query is its own row of logits, which is all that the engine of these tests knows.
@@ -65,7 +65,7 @@ def some_distances_sq(seed: int = 1) -> Tensor:
     return steps.cumsum(1)
 
 
-def estimated(held_out: HeldOutQueries, found: Found) -> Calibration:
+def estimated(held_out: HeldOutQueries, found: SearchResult) -> Calibration:
     calibration = calibrate(held_out, found, ENGINE)
     assert calibration is not None
     return calibration

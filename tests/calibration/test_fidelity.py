@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from knnmt.calibration.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch, total_variation
-from knnmt.index.base import Found, nothing
+from knnmt.index.base import SearchResult, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from support.index_stores import clustered, write_store
@@ -43,7 +43,7 @@ def test_total_variation_is_half_the_dense_difference(one: Distribution, other: 
     assert float(total_variation(row(one), row(other))) == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-def dense_variation(found: Found, true: Found, entries: Entries, temperature: float) -> float:
+def dense_variation(found: SearchResult, true: SearchResult, entries: Entries, temperature: float) -> float:
     p = np.zeros((2, len(found[1]), 100))
     for which, (distances_sq, ids) in enumerate((found, true)):
         for i, (distances, neighbours) in enumerate(zip(distances_sq.tolist(), ids.tolist(), strict=True)):
@@ -106,7 +106,7 @@ def test_times_are_those_of_batches_of_each_size(entries: Entries) -> None:
     class Noting:
         asked: list[int] = []  # noqa: RUF012
 
-        def search(self, queries: Tensor, k: int) -> Found:
+        def search(self, queries: Tensor, k: int) -> SearchResult:
             self.asked.append(len(queries))
             return ExactIndex(entries).search(queries, k)
 
@@ -122,7 +122,7 @@ def test_long_searches_are_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> 
     asked: list[int] = []
 
     class Slow:
-        def search(self, queries: Tensor, _k: int) -> Found:
+        def search(self, queries: Tensor, _k: int) -> SearchResult:
             asked.append(len(queries))
             return nothing(queries)
 

@@ -14,7 +14,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from support.datastore_pairs import some_pairs
@@ -30,7 +30,7 @@ def sources(store: Datastore) -> list[str]:
     ]
 
 
-def assert_held_out(found: Found, store: Datastore, asked: list[int]) -> None:
+def assert_held_out(found: SearchResult, store: Datastore, asked: list[int]) -> None:
     """Each query found the nearest live entries of other source texts. asked: the entry that each query is"""
     texts, keys, live = sources(store), all_keys(store).astype(np.float64), live_ids(store)
     for row, entry in enumerate(asked):

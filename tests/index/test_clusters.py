@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.index import store_index
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.clusters import Clusters, kept_dimensions
 from knnmt.index.entries import Entries
 from knnmt.index.kinds import SearchSettings
@@ -32,7 +32,7 @@ def resident(keys: torch.Tensor, device: str = "cpu") -> ResidentKeys:
     return ResidentKeys([keys], len(keys), keys.shape[1], keys.dtype, torch.device(device))
 
 
-def on_cpu(found: Found) -> Found:
+def on_cpu(found: SearchResult) -> SearchResult:
     return found[0].cpu(), found[1].cpu()
 
 

@@ -11,7 +11,7 @@ import torch
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex, load_faiss
 from knnmt.index.kinds import KINDS, Kind, SearchSettings
@@ -169,7 +169,7 @@ def test_codes_behind_a_transform_hold_what_faiss_itself_would_add(store: Datast
 
 def test_an_index_that_cannot_be_searched_is_not_saved(store: Datastore) -> None:
     class Unsearchable(FaissIndex):
-        def _propose(self, queries: torch.Tensor, count: int, reach: float) -> Found:
+        def _propose(self, queries: torch.Tensor, count: int, reach: float) -> SearchResult:
             raise RuntimeError("Error: d * 4 == code_size failed")
 
     sound = FaissIndex.train_and_add(Entries(store), KINDS["flat"])

@@ -16,7 +16,7 @@ from torch import Tensor
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.index import resident
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.resident import GROUP, ResidentKeys, nearest_groups
@@ -39,7 +39,9 @@ def even(pair: SegmentPair) -> bool:
     return int(pair.origin.partition("#")[2]) % 2 == 0
 
 
-def search(store: Datastore, queries: Tensor, k: int, device: str, first: int = 0, last: int | None = None) -> Found:
+def search(
+    store: Datastore, queries: Tensor, k: int, device: str, first: int = 0, last: int | None = None
+) -> SearchResult:
     distances_sq, ids = DeviceIndex(Entries(store), device, first, last).search(queries.to(device), k)
     assert distances_sq.device.type == ids.device.type == device
     return distances_sq.cpu(), ids.cpu()
@@ -143,7 +145,7 @@ def test_many_rows_are_searched_some_at_a_time(
     monkeypatch.setattr(resident, limit, 1 << 10)
     once, searched = ResidentKeys._search, []
 
-    def counted(keys: ResidentKeys, rows: Tensor, k: int) -> Found:
+    def counted(keys: ResidentKeys, rows: Tensor, k: int) -> SearchResult:
         searched.append(len(rows))
         return once(keys, rows, k)
 

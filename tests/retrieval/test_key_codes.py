@@ -18,7 +18,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.key_codes import STEP
 from knnmt.native import library, load
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.own_entries import CompiledOwnEntries
+from knnmt.retrieval.sentence_search import CompiledSentenceSearch
 from support.datastore_pairs import some_pairs
 from support.keys_alone import KeysAlone
 from support.native_builds import builds_that_run
@@ -33,14 +33,16 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def searched(entries: KeysAlone, chosen: list[np.ndarray[Any, Any]], build: str | None = None) -> CompiledOwnEntries:
+def searched(
+    entries: KeysAlone, chosen: list[np.ndarray[Any, Any]], build: str | None = None
+) -> CompiledSentenceSearch:
     native = library() if build is None else load(build)
     if native is None:
         pytest.skip("nothing was compiled: no C++ compiler")
-    return CompiledOwnEntries(native, entries, chosen)  # type: ignore[arg-type]
+    return CompiledSentenceSearch(native, entries, chosen)  # type: ignore[arg-type]
 
 
-def assert_nearest(own: CompiledOwnEntries, keys: Tensor, chosen: list[Any], queries: Tensor, k: int) -> None:
+def assert_nearest(own: CompiledSentenceSearch, keys: Tensor, chosen: list[Any], queries: Tensor, k: int) -> None:
     """By distances: of entries that are as near, any may be found."""
     found_sq, found = own.search(queries, k)
     width = len(queries) // len(chosen)
@@ -156,7 +158,7 @@ def test_a_store_that_grows_keeps_the_codes_it_has(tiny: TransformerEngine, tmp_
     grown = opened.snapshot.index.entries
     assert grown.codes(native).capacity >= grown.entries
     chosen = [np.arange(grown.entries)]
-    own = CompiledOwnEntries(native, grown, chosen)
+    own = CompiledSentenceSearch(native, grown, chosen)
     queries = torch.from_numpy(grown.keys_of(chosen[0][::50]).astype(np.float32)) + 0.01
     keys = torch.from_numpy(grown.keys_of(chosen[0]))
     assert_nearest(own, keys, chosen, queries, 4)

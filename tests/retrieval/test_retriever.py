@@ -22,7 +22,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore, matching
 from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
@@ -176,7 +176,7 @@ class Counting(OpenStore):
         index, asked = self.snapshot.index, self.asked
 
         class CountingPart(ExactIndex):
-            def search(self, queries: Tensor, k: int) -> Found:
+            def search(self, queries: Tensor, k: int) -> SearchResult:
                 asked.append(len(queries))
                 return super().search(queries, k)
 

@@ -18,7 +18,7 @@ from knnmt.datastore.segment import sentence_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.errors import MissingDependencyError
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.faiss_index import load_faiss
 from knnmt.index.kinds import Kind, SearchSettings, lists_for, register_kind
 from support.whole_segments import arrays_of_a_pass, arrays_of_sources
@@ -104,7 +104,7 @@ def brute_force(store: Datastore, queries: torch.Tensor, k: int) -> tuple[Array,
     return np.take_along_axis(distances_sq, order, 1), ids[order]
 
 
-def assert_exact(found: Found, store: Datastore, queries: torch.Tensor, k: int, slack_sq: float = 0.0) -> None:
+def assert_exact(found: SearchResult, store: Datastore, queries: torch.Tensor, k: int, slack_sq: float = 0.0) -> None:
     """The result has the right distances in the right order, and ids that are at those distances; ties may differ.
 
     slack_sq: how much farther than the right one an entry may be
@@ -123,7 +123,7 @@ def assert_exact(found: Found, store: Datastore, queries: torch.Tensor, k: int, 
     np.testing.assert_allclose(distances_sq[:, :there], expected_sq, rtol=1e-4, atol=1e-5 + slack_sq)
 
 
-def recall(found: Found, store: Datastore, queries: torch.Tensor, k: int) -> float:
+def recall(found: SearchResult, store: Datastore, queries: torch.Tensor, k: int) -> float:
     """How many of the true k nearest were found."""
     _, expected = brute_force(store, queries, k)
     rows = zip(found[1].tolist(), expected.tolist(), strict=True)

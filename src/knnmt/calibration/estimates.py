@@ -21,7 +21,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, SettingError, quoted
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.records import as_record
 from knnmt.retrieval.open_store import OpenStore, Snapshot
 
@@ -101,7 +101,7 @@ class Calibration:
 
 
 def calibrate(
-    held_out: HeldOutQueries, found: Found, engine: Engine[State], segments: int | None = None
+    held_out: HeldOutQueries, found: SearchResult, engine: Engine[State], segments: int | None = None
 ) -> Calibration | None:
     """Estimate the settings that fit a store from the results of its held-out queries; None if they found nothing.
 

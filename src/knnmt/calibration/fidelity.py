@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from knnmt.index.base import Found, Index
+from knnmt.index.base import Index, SearchResult
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
 from knnmt.retrieval.distribution import log_weights
@@ -31,7 +31,9 @@ class Fidelity:
     variation: float
 
 
-def fidelity(queries: Tensor, found: Found, true: Found, entries: Entries, temperature: float) -> Fidelity:
+def fidelity(
+    queries: Tensor, found: SearchResult, true: SearchResult, entries: Entries, temperature: float
+) -> Fidelity:
     """Compare the results of an index with the true neighbours, for the same queries.
 
     queries (rows, dim); found and true: distances and ids, (rows, k)
@@ -44,7 +46,7 @@ def fidelity(queries: Tensor, found: Found, true: Found, entries: Entries, tempe
     return Fidelity(float(near.sum() / present.sum().clamp(min=1)), float(variation.mean()))
 
 
-def _distribution(found: Found, entries: Entries, temperature: float) -> tuple[Tensor, Tensor]:
+def _distribution(found: SearchResult, entries: Entries, temperature: float) -> tuple[Tensor, Tensor]:
     distances_sq, ids = found
     tokens = torch.where(ids >= 0, entries.values_of(ids.clamp(min=0)).long(), -1)
     return tokens, log_weights(distances_sq, temperature).exp()

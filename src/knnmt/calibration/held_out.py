@@ -18,11 +18,11 @@ from knnmt.datastore.prepared import TEXTS
 from knnmt.datastore.source_hashes import possible_hashes
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import force_text
-from knnmt.index.base import Found, Index, nearest_first
+from knnmt.index.base import Index, SearchResult, nearest_first
 from knnmt.index.entries import Entries
 from knnmt.progress import Progress, ignore
 from knnmt.retrieval.open_store import Snapshot
-from knnmt.retrieval.own_entries import own_entries
+from knnmt.retrieval.sentence_search import sentence_search
 
 SENTENCES = 500
 
@@ -45,7 +45,7 @@ class HeldOutQueries:
     _text_of_sentence: dict[tuple[int, int], int]
     places: Sequence[tuple[int, int]] = ()
 
-    def search(self, index: Index, k: int, progress: Progress = ignore) -> Found:
+    def search(self, index: Index, k: int, progress: Progress = ignore) -> SearchResult:
         """The k nearest entries of each query outside of sentences with the same source text.
 
         `progress` is called with the number of queries done, and the total.
@@ -57,7 +57,7 @@ class HeldOutQueries:
         progress(len(self.queries), len(self.queries))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
-    def search_by_segment(self, store: Snapshot, segments: int, k: int) -> Found:
+    def search_by_segment(self, store: Snapshot, segments: int, k: int) -> SearchResult:
         """The k nearest of the entries of the segments that cover the source of each query's sentence best."""
         parts = []
         sentences: dict[int, list[tuple[int, int]]] = {}
@@ -73,10 +73,10 @@ class HeldOutQueries:
             text = int(self.texts[int(rows[0])])
             own = np.concatenate([_entries_of(self.entries, *place) for place in sentences[text]])
             ids = ids[~np.isin(ids, own)]
-            parts.append(own_entries(self.entries, [ids], self.queries.device).search(self.queries[rows], k))
+            parts.append(sentence_search(self.entries, [ids], self.queries.device).search(self.queries[rows], k))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
-    def _search(self, index: Index, rows: Tensor, k: int) -> Found:
+    def _search(self, index: Index, rows: Tensor, k: int) -> SearchResult:
         fetched = 2 * k + 16
         best, short = self._search_once(index, rows, k, fetched)
         while len(short) and fetched < 4096:
@@ -87,7 +87,7 @@ class HeldOutQueries:
             short = short[still]
         return best
 
-    def _search_once(self, index: Index, rows: Tensor, k: int, fetched: int) -> tuple[Found, Tensor]:
+    def _search_once(self, index: Index, rows: Tensor, k: int, fetched: int) -> tuple[SearchResult, Tensor]:
         """The k nearest fetched entries that are not a row's own, and which rows have too few because of `fetched`."""
         distances_sq, ids = (each.cpu() for each in index.search(self.queries[rows], fetched))
         own = torch.from_numpy(self._own(ids.numpy(), self.texts[rows.numpy()]))

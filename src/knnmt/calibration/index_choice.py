@@ -18,7 +18,7 @@ from knnmt.datastore.overlap import overlap
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError, MissingDependencyError, quoted
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.clusters import usual_settings
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
@@ -136,7 +136,7 @@ class Chooser:
         store: Datastore,
         queries: HeldOutQueries,
         exact: ExactIndex,
-        true: Found,
+        true: SearchResult,
         temperature: float,
         max_exact_entries: int = 8_192,
     ) -> None:

@@ -8,32 +8,32 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-Found = tuple[Tensor, Tensor]
+SearchResult = tuple[Tensor, Tensor]
 
 
 class Index(Protocol):
     """A search for the nearest keys."""
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """The k nearest entries of each query, nearest first: squared L2 distances and entry ids, (rows, k) each.
 
         queries (rows, dim) float32; ids are int64. If there are fewer than k, the rest is -1 with infinite distance.
         """
 
 
-def nothing(queries: Tensor) -> Found:
+def nothing(queries: Tensor) -> SearchResult:
     """The result of a search among no entries: (rows, 0) each."""
     return queries.new_empty(len(queries), 0), queries.new_empty(len(queries), 0, dtype=torch.long)
 
 
-def merge_top_k(found: Sequence[Found], k: int) -> Found:
+def merge_top_k(found: Sequence[SearchResult], k: int) -> SearchResult:
     """The k nearest of several results for the same queries. An entry must not be in more than one result."""
     distances_sq = torch.cat([distances for distances, _ in found], dim=1)
     ids = torch.cat([each for _, each in found], dim=1)
     return nearest_first(distances_sq, ids, k)
 
 
-def nearest_first(distances_sq: Tensor, ids: Tensor, k: int, some_missing: bool = True) -> Found:
+def nearest_first(distances_sq: Tensor, ids: Tensor, k: int, some_missing: bool = True) -> SearchResult:
     """The k nearest of (rows, candidates), in order, padded if there are fewer. A candidate with id -1, or with a
     distance that is infinite or NaN, does not count.
 
@@ -48,7 +48,7 @@ def nearest_first(distances_sq: Tensor, ids: Tensor, k: int, some_missing: bool 
     return padded_to(best, chosen, k)
 
 
-def padded_to(distances_sq: Tensor, ids: Tensor, k: int) -> Found:
+def padded_to(distances_sq: Tensor, ids: Tensor, k: int) -> SearchResult:
     """A result, (rows, at most k), padded to k columns with infinite distances and ids of -1."""
     if (short := k - ids.shape[1]) > 0:
         distances_sq = torch.nn.functional.pad(distances_sq, (0, short), value=float("inf"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.progress import ignore
 
 _BLOCK = 1 << 13
@@ -38,7 +38,7 @@ def train_centres(
     return centres
 
 
-def nearest_centres(queries: Tensor, centres: Tensor, centres_sq: Tensor, probes: int) -> Found:
+def nearest_centres(queries: Tensor, centres: Tensor, centres_sq: Tensor, probes: int) -> SearchResult:
     """Squared distances and numbers of the nearest centres, (rows, probes) each; centres_sq: their squared norms."""
     products = torch.addmm(centres_sq, queries, centres.T, alpha=-2)
     best, numbers = products.topk(probes, dim=1, largest=False, sorted=True)

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.base import SearchResult, nearest_first, nothing
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.reranking import Places, nearest_among
 from knnmt.index.resident import MAX_QUERY_NUMBER, ResidentKeys, Scan, product
@@ -84,14 +84,14 @@ class Clusters:
         self._scan.mask(there)
         self._live_ids.copy_(self._ids.masked_fill(~there, -1))
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
         if not self.count or not len(queries):
             return nearest_first(*nothing(queries), k)
         parts = [self._search(rows, k) for rows in torch.split(queries, _ROWS)]
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
 
-    def _search(self, queries: Tensor, k: int) -> Found:
+    def _search(self, queries: Tensor, k: int) -> SearchResult:
         # A query that is NaN or too far away becomes finite numbers; otherwise it would search tiles that do not exist.
         asked = torch.addmm(self._bias, queries, self._asking).half()
         asked.nan_to_num_(0.0, MAX_QUERY_NUMBER, -MAX_QUERY_NUMBER)

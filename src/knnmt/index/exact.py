@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
-from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
+from knnmt.index.base import SearchResult, merge_top_k, nearest_first, nothing
 from knnmt.index.entries import Entries, shared_tensor
 
 _EXTRA_CANDIDATES = 8  # candidates beyond k that the scan proposes, to allow for its rounding errors
@@ -27,7 +27,7 @@ _WIDENED = 1 << 18  # numbers measured at once: a megabyte
 _GROUP = 64  # columns that `smallest` compares as a group
 
 
-def smallest(values: Tensor, k: int) -> Found:
+def smallest(values: Tensor, k: int) -> SearchResult:
     """The k smallest numbers of each row, in no order, and their columns.
 
     As in beam search, the k smallest lie in the k groups with the smallest minima. This is faster than one wide top-k.
@@ -67,7 +67,7 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
+def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> SearchResult:
     """The k nearest among candidates, (rows, candidates) entry ids, by true distances to the store's own keys."""
     rows = max(1, _RERANKED // max(1, ids.shape[1]))
     if len(ids) <= rows:  # the usual case in a decoding step, where each operation counts
@@ -78,7 +78,7 @@ def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
-def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
+def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> SearchResult:
     stored = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
     some_missing = ids.numel() > 0 and int(ids.min()) < 0
     entries.gather((ids.clamp(min=0) if some_missing else ids).reshape(-1), stored)
@@ -134,13 +134,13 @@ class ExactIndex:
             later._blocks = [later._block(each.first, each.keys, each.all_norms_sq) for each in self._blocks]
         return later
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
             queries = queries.to("cpu", torch.float32)
             parts = [self._search(rows, k) for rows in torch.split(queries, _ROWS)]
             return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
-    def _search(self, queries: Tensor, k: int) -> Found:
+    def _search(self, queries: Tensor, k: int) -> SearchResult:
         if self._blocks is None:
             self._blocks = self._load()
         rough = nothing(queries)

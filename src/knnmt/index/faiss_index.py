@@ -20,7 +20,7 @@ from knnmt import timing
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.publication import publish_file
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, SettingError
-from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.base import SearchResult, nearest_first, nothing
 from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
@@ -210,7 +210,7 @@ class FaissIndex:
     def _probes(self) -> int:
         return int(min(self.settings.probes, self._lists.nlist))
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """As in `base.Index`, on the CPU.
 
         If a row has too few results, because near lists are small or entries were removed, a wider search follows.
@@ -244,7 +244,7 @@ class FaissIndex:
         self._compiled = entries, found
         return found
 
-    def _search_compiled(self, compiled: FourBitSearch, queries: Tensor, k: int, candidates: int) -> Found:
+    def _search_compiled(self, compiled: FourBitSearch, queries: Tensor, k: int, candidates: int) -> SearchResult:
         reduced = self._reduced(queries)
         products = torch.addmm(self._centres_sq, reduced, self._centres.T, alpha=-2)
         probes, reach = self._probes, self.settings.reach
@@ -265,7 +265,7 @@ class FaissIndex:
             return *rerank(queries, ids, self.entries, k), more
         return *nearest_first(rough_sq, ids, k), more
 
-    def _propose(self, queries: Tensor, count: int, reach: float) -> Found:
+    def _propose(self, queries: Tensor, count: int, reach: float) -> SearchResult:
         faiss, queries = load_faiss(), self._reduced(queries).contiguous()
         if self._lists is None:
             found = self._inner.search(queries.numpy(), count)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.arrays import Array
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.entries import Entries
 from knnmt.native import library
 from knnmt.native.structures import address, made
@@ -61,7 +61,7 @@ class FourBitSearch:
 
     def search(
         self, queries: Tensor, reduced: Tensor, products: Tensor, k: int, candidates: int, probes: int, reach: float
-    ) -> Found:
+    ) -> SearchResult:
         """The k nearest live entries among the `candidates` that the codes propose; (rows, k) each.
 
         queries (rows, dim); reduced (rows, the codes' dim); products (rows, lists): each centre's squared norm minus

@@ -54,7 +54,7 @@ class KeyCodes:
         self._native, self._lock = native, Lock()
 
     def prepare(self, sentences: npt.NDArray[np.void]) -> bool:
-        """Put together the codes of the entries of structures `OwnEntries`, whose panels have their memory.
+        """Put together the codes of the entries of structures `SentenceEntries`, whose panels have their memory.
 
         Returns whether all their keys are finite numbers; codes of others say nothing.
         """
@@ -62,7 +62,7 @@ class KeyCodes:
         threads = torch.get_num_threads()
         with self._lock:
             given = (address(self._compiled), address(sentences), len(sentences), threads)
-            return bool(self._native.knnmt_own_prepare(*given))
+            return bool(self._native.knnmt_sentence_prepare(*given))
 
 
 def sampled_ids(entries: int) -> Array:

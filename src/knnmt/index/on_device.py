@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.clusters import Clusters
 from knnmt.index.entries import Entries, shared_tensor
 from knnmt.index.resident import LOADED, ResidentKeys
@@ -91,7 +91,7 @@ class DeviceIndex:
         """Compare every key from now on."""
         self.clustered, self._clusters = False, None
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """As in `base.Index`, on the device."""
         with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
             searched = self.clusters if self.clustered else self.keys

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.index.base import Found, nearest_first
+from knnmt.index.base import SearchResult, nearest_first
 from knnmt.native.gpu import kernel
 
 _MAX_CANDIDATES = 1024  # candidates per row, as in measure.cu
@@ -28,7 +28,7 @@ class Places(NamedTuple):
         return self.ids[self.near.gather(1, chosen // size), chosen % size]
 
 
-def nearest_among(keys: Tensor, queries: Tensor, chosen: Tensor, k: int, places: Places | None = None) -> Found:
+def nearest_among(keys: Tensor, queries: Tensor, chosen: Tensor, k: int, places: Places | None = None) -> SearchResult:
     """The k nearest of each row's candidates, as `base.Index` finds them.
 
     keys (count, dim), float16 or float32; queries (rows, dim) float32

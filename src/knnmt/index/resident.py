@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.base import SearchResult, nearest_first, nothing
 from knnmt.index.reranking import nearest_among
 from knnmt.index.selecting import columns_of_smallest
 from knnmt.progress import ignore
@@ -156,7 +156,7 @@ class ResidentKeys:
             some = slice(first, min(first + LOADED, self.count))
             yield some, self.centred(self.keys[some])
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
         if not self.count or not len(queries):
             return nearest_first(*nothing(queries), k)
@@ -166,7 +166,7 @@ class ResidentKeys:
         parts = [self._search(rows, k) for rows in torch.split(queries, at_once)]
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
 
-    def _search(self, queries: Tensor, k: int) -> Found:
+    def _search(self, queries: Tensor, k: int) -> SearchResult:
         asked = self._scan.asked(self.centred(queries))
         halves = len(queries) >= _MIN_HALVES_QUERIES
         if halves:

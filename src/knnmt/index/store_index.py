@@ -14,7 +14,7 @@ from torch import Tensor
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, MissingDependencyError, quoted
-from knnmt.index.base import Found, Index, merge_top_k, nothing
+from knnmt.index.base import Index, SearchResult, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
@@ -51,7 +51,7 @@ class IndexSnapshot:
     own: tuple[Index, str] | None = None
     noticeable_entries: int = NOTICEABLE_ENTRIES
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """As in `base.Index`; the results are where the queries are."""
         found = [part.search(queries, k) for part in self.parts]
         distances_sq, ids = found[0] if len(found) == 1 else merge_top_k(found or [nothing(queries)], k)
@@ -166,7 +166,7 @@ class StoreIndex:
         self._refreshing = Lock()
         self.snapshot = self._newest(store.pinned(), None)
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """As in `base.Index`; the results are where the queries are."""
         return self.snapshot.search(queries, k)
 

@@ -105,7 +105,7 @@ struct Steps {
     }
 
     bool mix() {
-        std::vector<OwnRows> mixed;
+        std::vector<SentenceRows> mixed;
         std::vector<int32_t> numbers;
         for (int32_t i = 0; i < search.sentences; ++i) {
             Running& each = search.running[i];
@@ -116,7 +116,7 @@ struct Steps {
                              &log_probabilities[static_cast<size_t>(row * vocabulary)], &offsets[static_cast<size_t>(row)]});
             numbers.push_back(i);
         }
-        const int64_t refused = mixed.empty() ? -1 : mix_own(mixed, vocabulary, threads);
+        const int64_t refused = mixed.empty() ? -1 : mix_sentences(mixed, vocabulary, threads);
         if (refused >= 0) search.refused = numbers[static_cast<size_t>(refused)];
         return refused < 0;
     }

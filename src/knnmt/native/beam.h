@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "decoder.h"
-#include "own.h"
+#include "sentence_search.h"
 #include "required.h"
 
 extern "C" {
@@ -16,8 +16,8 @@ struct Running {
     int64_t* tokens;          // (width, token_capacity), of each hypothesis
     float* scores;            // (width,), sums of log-probabilities
     double least;             // a normalised score that the first hypothesis must be able to beat; -inf if it need not
-    const OwnMixing* mixing;  // how it is mixed with its own entries, or null for the model alone
-    const OwnEntries* own;
+    const SentenceMixing* mixing;  // how it is mixed with its own entries, or null for the model alone
+    const SentenceEntries* own;
     float sum, steps;         // as knnmt_mix has them
     const Required* required; // content that its hypotheses must have, or null
     int32_t* progress;        // (width, 1 + required.count), as Followed has it

@@ -542,7 +542,7 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
 // The entries of chosen sentences, (sources, count), -1 for none, and of those with the same sources: those of source i from
 // ids[offsets[i]] on, ascending and each once, sizes[i] of them. Without ids, sizes[i] is how many there are at most.
 // restated (2,): in the place of which entries another is searched for, null where every entry is for itself.
-void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const Restated* restated, int32_t sources,
+void knnmt_sentence_entries(const SourceIndex* index, const SameSources* same, const Restated* restated, int32_t sources,
                        int32_t count, int32_t threads, const int64_t* chosen, const int64_t* offsets, int64_t* sizes,
                        int64_t* ids) {
     teams::Team team(threads);

@@ -1,4 +1,4 @@
-// Keys in four bits a number, and bounds of their distances from a query: what codes.cpp has for own.cpp.
+// Keys in four bits a number, and bounds of their distances from a query: what codes.cpp has for sentence_search.cpp.
 //
 // Keys and queries are turned so that most of the keys' variance lies in the first numbers, and these alone become codes. With u a
 // query and x a key, both less the mean, and y and z their first numbers, u x = z c + z (y - c) + (what lies beyond): the product

@@ -23,7 +23,7 @@ from knnmt.native.structures import address, made
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.needs import Group, Need
 from knnmt.retrieval.open_store import Chosen, Snapshot
-from knnmt.retrieval.own_entries import CompiledOwnEntries
+from knnmt.retrieval.sentence_search import CompiledSentenceSearch
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.trained.compiled import CompiledNetwork
 
@@ -33,11 +33,11 @@ def _at(tensor: Tensor) -> int:
 
 
 def mixing_of(store: Snapshot, config: RetrievalConfig, network: CompiledNetwork | None) -> npt.NDArray[np.void]:
-    """The settings of equations 2 and 3 for compiled code, as a structure `OwnMixing`; it has no vocabulary yet.
+    """The settings of equations 2 and 3 for compiled code, as a structure `SentenceMixing`; it has no vocabulary yet.
 
     It refers to memory of the network.
     """
-    mixing = made("OwnMixing", k=min(config.k, store.size))
+    mixing = made("SentenceMixing", k=min(config.k, store.size))
     mixture = mixing["mixture"]
     mixture["temperature"], mixture["weight"], mixture["fades"] = (
         config.temperature,
@@ -92,7 +92,7 @@ class CompiledSteps:
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(self._native, config.cache, self._k, sentences)
-        self._own: CompiledOwnEntries | None = None
+        self._own: CompiledSentenceSearch | None = None
 
     def begin(
         self,
@@ -105,7 +105,7 @@ class CompiledSteps:
             with timing.stage("codes"):
                 entries = self._store.index.entries
                 scored = self._network is not None
-                self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts, scored)
+                self._own = CompiledSentenceSearch(self._native, entries, chosen[0].entries, self._use_counts, scored)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, forced_prefix: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""

@@ -18,12 +18,12 @@ from torch import Tensor
 from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.arrays import Array
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.native.gpu import kernel
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.open_store import Chosen, Snapshot
-from knnmt.retrieval.own_entries_on_device import OwnEntriesOnDevice, OwnKeys
+from knnmt.retrieval.sentence_search_on_device import SentenceKeys, SentenceSearchOnDevice
 from knnmt.retrieval.step import SentenceSoFar
 
 _MAX_ROWS = 32  # of a sentence; each has a warp
@@ -45,7 +45,7 @@ class GraphRetrieval:
     def __init__(self, store: Snapshot, config: RetrievalConfig) -> None:
         self._store = store
         self._config = config
-        self._own: OwnKeys | None = None
+        self._own: SentenceKeys | None = None
         self.steps: GraphSteps | None = None
 
     def begin(self, sentences: int, chosen: Chosen, get_or_make: GetOrMake) -> None:
@@ -54,7 +54,7 @@ class GraphRetrieval:
         if chosen[0] is not None:
             dim = store.index.entries.dim
             with timing.stage("segments"):
-                self._own = own = get_or_make(("own", dim), lambda: OwnKeys(dim, store.device))
+                self._own = own = get_or_make(("own", dim), lambda: SentenceKeys(dim, store.device))
                 spans = own.put(store.index, chosen[0].entries)
         self.steps = self._of_size(sentences, get_or_make)
         self.steps.begin(spans)
@@ -75,12 +75,14 @@ class GraphRetrieval:
 class GraphSteps:
     """The retrieval of a number of sentences. It does not keep what it searches: `GraphRetrieval` does."""
 
-    def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int, own: OwnKeys | None = None) -> None:
+    def __init__(
+        self, store: Snapshot, config: RetrievalConfig, sentences: int, own: SentenceKeys | None = None
+    ) -> None:
         self._snapshot = weakref.ref(store)
         self._config = config
         self._combiner = DistanceCombiner(config, store.same_distance)
         self._distances = SentenceDistances(sentences, store.device)
-        self._own = None if own is None else OwnEntriesOnDevice(own, store.index.entries.dim, sentences)
+        self._own = None if own is None else SentenceSearchOnDevice(own, store.index.entries.dim, sentences)
         self._kernel = kernel("mix", store.device)
         fading = config.fading
         of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
@@ -107,7 +109,7 @@ class GraphSteps:
         if self._own is not None and earlier._own is not None:
             self._own.go_on(earlier._own, rows, sentences)
 
-    def look(self, representations: Tensor) -> Found:
+    def look(self, representations: Tensor) -> SearchResult:
         """The nearest entries of the rows, in a store that has entries; representations (sentences, width, dim)."""
         with timing.stage("retrieval"):
             store = self._store
@@ -115,7 +117,7 @@ class GraphSteps:
             k = min(self._config.k, store.size)
             return store.nearest(queries, k) if self._own is None else self._own.search(queries, k)
 
-    def mix(self, found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
+    def mix(self, found: SearchResult, log_probabilities: Tensor, scores: Tensor) -> Tensor:
         """Equation 3 in place; returns the scores, (sentences, width), plus the offset of each row.
 
         log_probabilities (sentences, width, vocabulary)
@@ -126,7 +128,7 @@ class GraphSteps:
             so_far = self._distances.add(found[0][:, 0])
             return scores + self._mix_plainly(found, log_probabilities, so_far).view(scores.shape)
 
-    def _mix_plainly(self, found: Found, log_probabilities: Tensor, so_far: SentenceSoFar) -> Tensor:
+    def _mix_plainly(self, found: SearchResult, log_probabilities: Tensor, so_far: SentenceSoFar) -> Tensor:
         """Equation 3 in place by PyTorch; returns the offset of each row, (rows,)."""
         neighbours = self._store.neighbours(*found)
         counts = self._store.counts(neighbours.ids, self._config.use_counts)
@@ -134,10 +136,10 @@ class GraphSteps:
         log_p_knn = token_log_probabilities(neighbours.tokens, weights)
         return interpolate_(log_probabilities.flatten(0, 1), neighbours.tokens, log_p_knn, log_lambda)
 
-    def _in_one_kernel(self, found: Found, width: int) -> bool:
+    def _in_one_kernel(self, found: SearchResult, width: int) -> bool:
         return self._kernel is not None and width <= _MAX_ROWS and width * found[1].shape[1] <= _MAX_NEIGHBOURS
 
-    def _mix_in_one(self, found: Found, log_probabilities: Tensor) -> Tensor:
+    def _mix_in_one(self, found: SearchResult, log_probabilities: Tensor) -> Tensor:
         """The same in compiled code; returns the offsets, (sentences, width)."""
         assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has checked this
         sentences, width, vocabulary = log_probabilities.shape
@@ -155,7 +157,7 @@ class GraphSteps:
         """The most neighbours of a row."""
         return self._config.k
 
-    def kernel_args(self, found: Found, width: int) -> list[Any]:
+    def kernel_args(self, found: SearchResult, width: int) -> list[Any]:
         """The arguments of mix.cu and follow.cu about the store, the neighbours and the sentences so far."""
         store, (distances_sq, ids) = self._store, (each.contiguous() for each in found)
         counts = store.all_counts(self._config.use_counts)

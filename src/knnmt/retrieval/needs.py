@@ -13,7 +13,7 @@ import torch
 from knnmt.config import RetrievalConfig
 from knnmt.native import library
 from knnmt.retrieval.open_store import Snapshot
-from knnmt.retrieval.own_entries_on_device import can_serve
+from knnmt.retrieval.sentence_search_on_device import can_serve
 from knnmt.retrieval.step import Combiner, Gate
 from knnmt.retrieval.trained.compiled import CompiledNetwork
 

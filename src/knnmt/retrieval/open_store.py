@@ -21,7 +21,7 @@ from knnmt.datastore.lengths import TranslationLengths
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.index.base import Found, Index
+from knnmt.index.base import Index, SearchResult
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
@@ -30,7 +30,7 @@ from knnmt.index.store_index import IndexSnapshot, StoreIndex
 from knnmt.native import library
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
-from knnmt.retrieval.own_entries import CompiledOwnEntries, own_entries
+from knnmt.retrieval.sentence_search import CompiledSentenceSearch, sentence_search
 from knnmt.retrieval.sentence_stores import SentenceStores
 from knnmt.segments.covering import Coverage, SourceIndex
 
@@ -97,7 +97,7 @@ class Snapshot:
         k = min(k, self.size)
         return self.neighbours(*self.nearest(queries, k)) if k else Neighbours.none(len(queries), 1, queries.device)
 
-    def nearest(self, queries: Tensor, k: int) -> Found:
+    def nearest(self, queries: Tensor, k: int) -> SearchResult:
         """The same as squared distances and ids; the store must have k entries. Equal rows are searched once.
 
         On a GPU every row is searched: to know which rows are equal, the host would have to wait for the GPU.
@@ -122,7 +122,7 @@ class Snapshot:
         return self.index.entries.entries
 
     @cached_property
-    def _all_entries(self) -> dict[tuple[bool, bool], CompiledOwnEntries]:
+    def _all_entries(self) -> dict[tuple[bool, bool], CompiledSentenceSearch]:
         return {}
 
     @cached_property
@@ -192,14 +192,14 @@ class Snapshot:
         """Whether it has so few entries, all searched exactly, that compiled steps can search all of them."""
         return self.size <= SMALL and all(isinstance(part, ExactIndex) for part in self.index.parts)
 
-    def all_entries(self, merged: bool, scored: bool) -> CompiledOwnEntries:
-        """All entries as those of one sentence, for compiled steps. The arguments are those of `CompiledOwnEntries`.
+    def all_entries(self, merged: bool, scored: bool) -> CompiledSentenceSearch:
+        """All entries as those of one sentence, for compiled steps. See `CompiledSentenceSearch` for the arguments.
 
         They are made at the first use; two threads that make them at the same time make the same.
         """
         found = self._all_entries.get((merged, scored))
         if found is None:
-            made = CompiledOwnEntries(library(), self.index.entries, [self.live_ids], merged, scored)
+            made = CompiledSentenceSearch(library(), self.index.entries, [self.live_ids], merged, scored)
             found = self._all_entries.setdefault((merged, scored), made)
         return found
 
@@ -211,7 +211,7 @@ class Snapshot:
 
     def search_segments(self, source: Sequence[int], segments: int, queries: Tensor, k: int) -> Neighbours:
         """The k nearest entries of each query, (rows, dim), in the segments that cover a source (token ids) best."""
-        own = own_entries(self.index.entries, self.segment_entries([source], segments), self.device)
+        own = sentence_search(self.index.entries, self.segment_entries([source], segments), self.device)
         return self.neighbours(*own.search(queries, k))
 
     def all_counts(self, merged: bool) -> Tensor | None:

@@ -16,7 +16,7 @@ from knnmt.native import library
 from knnmt.retrieval.compiled import damage, mixing_of
 from knnmt.retrieval.needs import Group
 from knnmt.retrieval.open_store import Chosen
-from knnmt.retrieval.own_entries import CompiledOwnEntries
+from knnmt.retrieval.sentence_search import CompiledSentenceSearch
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.trained.compiled import CompiledNetwork
 
@@ -24,7 +24,7 @@ from knnmt.retrieval.trained.compiled import CompiledNetwork
 class SentenceMixtures:
     """Where compiled code finds the settings and the entries of each sentence.
 
-    addresses: of structures `OwnMixing` and `OwnEntries`, two arrays (sentences,), 0 for the model alone
+    addresses: of structures `SentenceMixing` and `SentenceEntries`, two arrays (sentences,), 0 for the model alone
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SentenceMixtures:
                 if mine is None or mine.entries[0] is group.store.live_ids:
                     own = group.store.all_entries(use_counts, scored)
                 else:
-                    own = CompiledOwnEntries(library(), group.store.index.entries, mine.entries, use_counts, scored)
+                    own = CompiledSentenceSearch(library(), group.store.index.entries, mine.entries, use_counts, scored)
             settings[group.sentences], entries[group.sentences] = mixing.ctypes.data, own.addresses
             self._memory += [network, mixing, own]
         self.addresses: tuple[npt.NDArray[np.uintp], npt.NDArray[np.uintp]] = settings, entries

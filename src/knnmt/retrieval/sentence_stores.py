@@ -17,7 +17,7 @@ from torch.nn import functional
 from knnmt import timing
 from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
-from knnmt.index.base import Found, nothing, padded_to
+from knnmt.index.base import SearchResult, nothing, padded_to
 from knnmt.index.entries import Entries
 from knnmt.index.exact import smallest
 
@@ -99,7 +99,7 @@ class SentenceStores:
         self.bytes = held + passing
         self._sentences = len(chosen)
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """The k nearest entries of each row in its own sentence's store, as in `knnmt.index.base.Index`.
 
         queries (sentences * width, dim)
@@ -115,7 +115,7 @@ class SentenceStores:
                 distances_sq[piece.places], ids[piece.places] = best[piece.rows], found[piece.rows]
         return distances_sq.view(-1, k), ids.view(-1, k)
 
-    def _search(self, piece: _Piece, queries: Tensor, k: int) -> Found:
+    def _search(self, piece: _Piece, queries: Tensor, k: int) -> SearchResult:
         """(sentences, width, k) each, for queries (sentences, width, dim)."""
         sentences, width, _ = queries.shape
         columns = piece.ids.shape[1]
@@ -150,7 +150,7 @@ class SentenceStores:
         self._sentences = len(sentences)
 
 
-def _nearest(queries: Tensor, keys: Tensor, padding: Tensor, k: int) -> Found:
+def _nearest(queries: Tensor, keys: Tensor, padding: Tensor, k: int) -> SearchResult:
     """The k nearest keys of each row, nearest first; among equal distances the key that comes first.
 
     Products find candidates, and true differences decide, so that equal keys are equally far. queries (sentences,

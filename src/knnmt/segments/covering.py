@@ -138,10 +138,10 @@ class SourceIndex(SourceSide):
         of_repeats = None if repeats is None else repeats.compiled
         given = (address(self._compiled), address(self._same.compiled), address(of_repeats))
         of_chosen = (*chosen.shape, torch.get_num_threads(), address(chosen))
-        native.knnmt_own_entries(*given, *of_chosen, None, address(sizes), None)
+        native.knnmt_sentence_entries(*given, *of_chosen, None, address(sizes), None)
         offsets = np.cumsum([0, *sizes])
         ids = np.empty(int(offsets[-1]), np.int64)
-        native.knnmt_own_entries(*given, *of_chosen, address(offsets), address(sizes), address(ids))
+        native.knnmt_sentence_entries(*given, *of_chosen, address(offsets), address(sizes), address(ids))
         return [ids[first : first + size] for first, size in zip(offsets.tolist(), sizes.tolist(), strict=False)]
 
     def _entries_of(self, sentences: Array, repeats: Repeats | None) -> Array:

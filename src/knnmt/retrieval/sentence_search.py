@@ -1,7 +1,7 @@
 """A sentence's own entries in compiled code, for keys in float16: the search of `sentence_stores.SentenceStores`.
 
 Codes of the keys are compared at every step; the distances of the nearest are computed from the store's own memory
-(`native/own.cpp`).
+(`native/sentence_search.cpp`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.datastore.arrays import Array
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.entries import Entries
 from knnmt.native import library
 from knnmt.native.structures import address, made
 from knnmt.retrieval.sentence_stores import SentenceStores
 
 
-def own_entries(entries: Entries, chosen: Sequence[Array], device: torch.device) -> CompiledOwnEntries | SentenceStores:
+def sentence_search(
+    entries: Entries, chosen: Sequence[Array], device: torch.device
+) -> CompiledSentenceSearch | SentenceStores:
     """The chosen entries of each sentence, ascending ids, for searching: in compiled code if it can."""
     native = library() if device.type == "cpu" and entries.key_dtype == torch.float16 else None
-    return SentenceStores(entries, chosen, device) if native is None else CompiledOwnEntries(native, entries, chosen)
+    return (
+        SentenceStores(entries, chosen, device) if native is None else CompiledSentenceSearch(native, entries, chosen)
+    )
 
 
-class CompiledOwnEntries:
+class CompiledSentenceSearch:
     """The entries of each sentence of a batch, searched by the rows of that sentence.
 
     held_keys: how many keys are held; a key that sentences share counts once
@@ -50,7 +54,7 @@ class CompiledOwnEntries:
         self._at = at[[places[id(ids)] for ids in chosen]]
 
     def _hold(self, chosen: Sequence[Array], merged: bool, scored: bool) -> npt.NDArray[np.void]:
-        """Hold the codes of keys, in one block of memory for all sentences; returns structures `OwnEntries`."""
+        """Hold the codes of keys, in one block of memory for all sentences; returns structures `SentenceEntries`."""
         panel, codes_of = self._native.knnmt_panel(), self._entries.codes(self._native)
         counts_each = np.array([len(mine) for mine in chosen], np.int64)
         ends = np.cumsum([0, *(-(-counts_each // panel) * panel)])
@@ -63,7 +67,7 @@ class CompiledOwnEntries:
         halves, rounded_off, beyond, code_lengths = numbers = torch.empty((4, every))
         self._kept = (codes_of, ids, keys, values, counts, said, codes, numbers)
         self.held_keys = len(ids)
-        at = made("OwnEntries", len(chosen))
+        at = made("SentenceEntries", len(chosen))
         firsts = np.cumsum([0, *counts_each])[:-1]
         for name, array, bytes_each in (
             ("keys", keys, 8),
@@ -92,7 +96,7 @@ class CompiledOwnEntries:
         """Where compiled code finds the entries of each sentence."""
         return np.uintp(self._at.ctypes.data) + np.arange(len(self._at), dtype=np.uintp) * np.uintp(self._at.itemsize)
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """The k nearest entries of each row among those of its sentence, as in `knnmt.index.base.Index`.
 
         queries (sentences * width, dim) float32
@@ -103,13 +107,13 @@ class CompiledOwnEntries:
         places = [each.data_ptr() for each in (queries, distances_sq, ids)]
         with timing.stage("search"):
             sizes = (sentences, rows, k, torch.get_num_threads())
-            self._native.knnmt_own_search(address(self._at), *sizes, *places)
+            self._native.knnmt_sentence_search(address(self._at), *sizes, *places)
         return distances_sq, ids
 
     def mix(self, mixing: npt.NDArray[np.void], stride: int, queries: Tensor, *changed: Tensor) -> bool:
         """The search and the mixing of knnmt_mix in one call; False if it met impossible values.
 
-        mixing: a structure `OwnMixing`; stride: of the rows of scores; queries (rows, dim) float32
+        mixing: a structure `SentenceMixing`; stride: of the rows of scores; queries (rows, dim) float32
         changed: sums, steps, scores, offsets
         """
         rows, sentences = self._rows_each(queries)
@@ -117,7 +121,7 @@ class CompiledOwnEntries:
             at = (address(mixing), address(self._at))
             places = (each.data_ptr() for each in (queries, *changed))
             threads = torch.get_num_threads()
-            return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
+            return bool(self._native.knnmt_sentence_mix(*at, sentences, rows, threads, stride, *places))
 
     def _rows_each(self, queries: Tensor) -> tuple[int, int]:
         """The rows per sentence and the number of sentences; an error for other shapes, which compiled code trusts."""

@@ -23,16 +23,16 @@ from knnmt.datastore.store import Datastore
 from knnmt.decoding.search import search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.index.base import Found
+from knnmt.index.base import SearchResult
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library, load
 from knnmt.retrieval import needs
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.sentence_search import CompiledSentenceSearch
 from knnmt.retrieval.sentence_stores import SentenceStores
 from support import warm
 from support.crafted import alter_arrays
@@ -43,7 +43,7 @@ from support.native_builds import builds_that_run
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 20 ja"]
 EVERY = 4096
-Own = SentenceStores | CompiledOwnEntries
+Own = SentenceStores | CompiledSentenceSearch
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def in_compiled_code(entries: Entries, chosen: list[Array]) -> Own:
     native = library()
     if native is None:
         pytest.skip("nothing was compiled: no C++ compiler")
-    return CompiledOwnEntries(native, entries, chosen)
+    return CompiledSentenceSearch(native, entries, chosen)
 
 
 @pytest.mark.parametrize("made", [plain, in_compiled_code])
@@ -71,7 +71,7 @@ def test_each_row_finds_the_nearest_of_its_own_entries(
     own = made(entries, chosen)
     chance = torch.Generator().manual_seed(1)
 
-    def assert_nearest(found: Found, queries: Tensor, mine: list[Array]) -> None:
+    def assert_nearest(found: SearchResult, queries: Tensor, mine: list[Array]) -> None:
         for row, query in enumerate(queries.double().numpy()):
             ids = mine[row // 3]
             distances = ((entries.keys_of(ids).astype(np.float64) - query) ** 2).sum(1)
@@ -120,7 +120,7 @@ def test_what_int8_cannot_tell_apart_is_measured(build: str, dim: int, spread: f
     keys[::3, 5] = 40
     keys = keys.half()
     chosen = [np.arange(999), np.arange(0, 999, 3), np.array([7]), np.array([], np.int64)]
-    own = CompiledOwnEntries(load(build), KeysAlone(keys), chosen)  # type: ignore[arg-type]
+    own = CompiledSentenceSearch(load(build), KeysAlone(keys), chosen)  # type: ignore[arg-type]
     queries = keys[:12].float() + spread * torch.randn(12, dim, generator=chance)
     queries[4] = float("nan")
     found_sq, found = own.search(queries, 5)
@@ -145,7 +145,7 @@ def test_what_is_surely_far_is_not_measured(build: str) -> None:
     keys = torch.randn(900, 320, generator=chance).half()
     queries = keys[:2].float() + 0.1 * torch.randn(2, 320, generator=chance)
     keys[2:10] = (queries[:1] + 0.1 * torch.randn(8, 320, generator=chance)).half()
-    own = CompiledOwnEntries(load(build), KeysAlone(keys), [np.arange(900)])  # type: ignore[arg-type]
+    own = CompiledSentenceSearch(load(build), KeysAlone(keys), [np.arange(900)])  # type: ignore[arg-type]
     keys[10:] = queries[0].half()
     found = own.search(queries[:1], 4)[1]
     assert int(found.max()) < 10
@@ -154,7 +154,7 @@ def test_what_is_surely_far_is_not_measured(build: str) -> None:
 def test_sentences_with_the_same_entries_share_their_keys(store: Datastore) -> None:
     entries, every = Entries(store), np.arange(90)
     own = in_compiled_code(entries, [every, np.arange(5), every])
-    assert isinstance(own, CompiledOwnEntries)
+    assert isinstance(own, CompiledSentenceSearch)
     assert own.held_keys == 90 + 5
     query = torch.randn(1, entries.dim, generator=torch.Generator().manual_seed(2))
     found = own.search(query.expand(3, -1), 4)[1]

@@ -10,8 +10,8 @@ import torch
 
 from knnmt.datastore.arrays import Array
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval import own_entries_on_device
-from knnmt.retrieval.own_entries_on_device import OwnEntriesOnDevice, OwnKeys, can_serve
+from knnmt.retrieval import sentence_search_on_device
+from knnmt.retrieval.sentence_search_on_device import SentenceKeys, SentenceSearchOnDevice, can_serve
 from support.devices import DEVICES, captured, without_waiting
 from support.made_stores import made_store, random_keys, random_values
 
@@ -45,8 +45,8 @@ def test_each_row_finds_the_nearest_of_its_own(tmp_path: Path, device: str, dim:
     queries = torch.randn((len(chosen) * width, dim), generator=torch.Generator().manual_seed(1))
     queries[0] = float("nan")
     assert can_serve(index.entries, 16, torch.device(device))
-    memory = OwnKeys(dim, torch.device(device))
-    own = OwnEntriesOnDevice(memory, dim, len(chosen) + 1)
+    memory = SentenceKeys(dim, torch.device(device))
+    own = SentenceSearchOnDevice(memory, dim, len(chosen) + 1)
     own.begin(memory.put(index, chosen))
     blank = torch.zeros((width, dim))
     found_sq, found = (each.cpu() for each in own.search(torch.cat([queries, blank]).to(device), 16))
@@ -66,8 +66,8 @@ def test_sentences_move_and_leave(tmp_path: Path, device: str) -> None:
     keys = random_keys(ENTRIES, 16).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
     chosen = sentences_of(40, 500, 9, 33)
-    memory = OwnKeys(16, torch.device(device))
-    before, after = (OwnEntriesOnDevice(memory, 16, sentences) for sentences in (4, 2))
+    memory = SentenceKeys(16, torch.device(device))
+    before, after = (SentenceSearchOnDevice(memory, 16, sentences) for sentences in (4, 2))
     before.begin(memory.put(index, chosen))
     after.go_on(before, torch.tensor([3, 1], device=device), 2)
     queries = torch.randn((6, 16), generator=torch.Generator().manual_seed(1))
@@ -81,8 +81,8 @@ def test_blanks_disturb_nobody(tmp_path: Path, device: str) -> None:
     keys = random_keys(ENTRIES, 16).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
     chosen = sentences_of(40, 500, 9, 2000)
-    memory = OwnKeys(16, torch.device(device))
-    before, after = OwnEntriesOnDevice(memory, 16, 4), OwnEntriesOnDevice(memory, 16, 5)
+    memory = SentenceKeys(16, torch.device(device))
+    before, after = SentenceSearchOnDevice(memory, 16, 4), SentenceSearchOnDevice(memory, 16, 5)
     before.begin(memory.put(index, chosen))
     after.go_on(before, torch.tensor([3, 1, 3, 3, 3], device=device), 2)
     queries = torch.randn((40, 16), generator=torch.Generator().manual_seed(1))
@@ -98,8 +98,8 @@ def test_keys_that_do_not_fit_on_the_device_come_from_the_host(
 ) -> None:
     keys = random_keys(ENTRIES, 16).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
-    monkeypatch.setattr(own_entries_on_device, "_resident", lambda *_: False)
-    memory = OwnKeys(16, torch.device(device))
+    monkeypatch.setattr(sentence_search_on_device, "_resident", lambda *_: False)
+    memory = SentenceKeys(16, torch.device(device))
     [chosen] = sentences_of(5000)
     memory.put(index, [chosen])
     np.testing.assert_array_equal(memory.keys[:5000, :16].cpu().numpy(), keys[chosen])
@@ -109,7 +109,7 @@ def test_keys_that_do_not_fit_on_the_device_come_from_the_host(
 def test_memory_grows_and_says_so(tmp_path: Path, device: str) -> None:
     keys = random_keys(ENTRIES, 12).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
-    memory = OwnKeys(12, torch.device(device))
+    memory = SentenceKeys(12, torch.device(device))
     first = memory.number
     memory.put(index, sentences_of(5000))
     assert memory.number == first
@@ -129,8 +129,8 @@ def test_many_equal_distances_are_taken_in_the_order_of_their_ids(tmp_path: Path
     keys[500:510] = 2
     values = np.arange(3000, dtype=np.int32) % 50
     index = StoreIndex(made_store(tmp_path / "s", keys, values), "cuda", exact=True).snapshot
-    memory = OwnKeys(8, torch.device("cuda"))
-    own = OwnEntriesOnDevice(memory, 8, 1)
+    memory = SentenceKeys(8, torch.device("cuda"))
+    own = SentenceSearchOnDevice(memory, 8, 1)
     chosen = [np.arange(3000)]
     own.begin(memory.put(index, chosen))
     _, found = own.search(torch.zeros((2, 8), device="cuda"), k)
@@ -141,8 +141,8 @@ def test_many_equal_distances_are_taken_in_the_order_of_their_ids(tmp_path: Path
 def test_a_captured_search_serves_other_sentences(tmp_path: Path) -> None:
     keys = random_keys(ENTRIES, 16).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), "cuda", exact=True).snapshot
-    memory = OwnKeys(16, torch.device("cuda"))
-    own = OwnEntriesOnDevice(memory, 16, 2)
+    memory = SentenceKeys(16, torch.device("cuda"))
+    own = SentenceSearchOnDevice(memory, 16, 2)
     own.begin(memory.put(index, sentences_of(40, 500)))
     queries = torch.randn((10, 16), device="cuda")
     own.search(queries, 8)

@@ -4,7 +4,7 @@
 // their length in float16, each with a bound of what its code may be off by. Keys that could be among the k nearest by this bound
 // are measured in float32, from where the store has them. Sentences with the same entries are searched in one pass over these.
 
-#include "own.h"
+#include "sentence_search.h"
 
 #include <algorithm>
 #include <atomic>
@@ -23,7 +23,7 @@ constexpr int64_t NEAR = 4096;      // keys whose codes stay near while many row
 constexpr int64_t MOST_KEYS = 1 << 15;  // whose scores stay near
 constexpr int64_t LEAST_KEYS = 512; // that a thread takes of a sentence
 
-int64_t panels_of(const OwnEntries& own) { return (own.panels.count + FLOATS - 1) / FLOATS; }
+int64_t panels_of(const SentenceEntries& own) { return (own.panels.count + FLOATS - 1) / FLOATS; }
 
 // A height is minus the squared distance. A score is a key's product with the query less half of the key's squared length.
 struct Scored {
@@ -40,14 +40,14 @@ void replace_lowest(std::vector<Scored>& heap, Scored other) {
     std::push_heap(heap.begin(), heap.end(), higher);
 }
 
-void expect(const OwnEntries& own, int32_t place) {
+void expect(const SentenceEntries& own, int32_t place) {
     const char* key = reinterpret_cast<const char*>(own.keys[place]);
     for (int64_t at = 0; at < own.panels.directions->dimensions * 2; at += LINE) __builtin_prefetch(key + at);
 }
 
 // A row on its way through the keys of one thread.
 struct Row {
-    const OwnEntries& own;
+    const SentenceEntries& own;
     const float* query;
     const codes::Query& coded;
     size_t k;
@@ -114,7 +114,7 @@ struct Row {
 
 // Rows that are searched in the same entries: of one sentence, or of several.
 struct Group {
-    const OwnEntries* own;
+    const SentenceEntries* own;
     int32_t k;
     std::vector<const float*> queries;
     std::vector<float*> distances_sq;  // of each row, (k,)
@@ -131,7 +131,7 @@ struct Part {
 };
 
 void search_part(Part& part) {
-    const OwnEntries& own = *part.group->own;
+    const SentenceEntries& own = *part.group->own;
     // Few rows look at many keys at a time: the more they see, the fewer they measure before they know what is near.
     const int64_t keys = part.rows.size() > codes::ROWS ? NEAR : MOST_KEYS, each = keys / FLOATS;
     const int64_t stride = keys + LINE;  // or rows of scores would drive each other out of the cache
@@ -204,7 +204,7 @@ void search(teams::Team& team, std::vector<Group>& groups) {
 }
 
 // Adds the rows of a sentence to the group that has the same entries, or to a new one.
-void add_rows(std::vector<Group>& groups, const OwnEntries& own, int32_t k, int64_t width, const float* queries,
+void add_rows(std::vector<Group>& groups, const SentenceEntries& own, int32_t k, int64_t width, const float* queries,
               float* distances_sq, int64_t* places) {
     const auto same = [&](const Group& other) { return other.own->panels.codes == own.panels.codes && other.own->panels.count == own.panels.count && other.k == k; };
     auto group = own.panels.count ? std::find_if(groups.begin(), groups.end(), same) : groups.end();
@@ -223,10 +223,10 @@ struct Missing {
 };
 
 // The codes of all keys whose places are free or taken by others; of two keys for the same place, one.
-void encode_missing(teams::Team& team, const KeyCodes& known, const OwnEntries* sentences, int32_t count) {
+void encode_missing(teams::Team& team, const KeyCodes& known, const SentenceEntries* sentences, int32_t count) {
     std::vector<std::vector<Missing>> of_sentences(static_cast<size_t>(count));
     team.share(count, [&](int64_t i) {
-        const OwnEntries& own = sentences[i];
+        const SentenceEntries& own = sentences[i];
         for (int64_t number = 0; number < own.panels.count; ++number) {
             const int64_t place = own.ids[number] % known.capacity;
             if (known.ids[place] != own.ids[number] + 1) of_sentences[static_cast<size_t>(i)].push_back({place, own.ids[number], own.keys[number]});
@@ -254,7 +254,7 @@ void encode_missing(teams::Team& team, const KeyCodes& known, const OwnEntries* 
 }
 
 // Puts the codes of a panel of a sentence together. Returns the largest squared length of its keys, infinite if one is not a number.
-float put_panel(const KeyCodes& known, const OwnEntries& own, int64_t panel) {
+float put_panel(const KeyCodes& known, const SentenceEntries& own, int64_t panel) {
     const int64_t bytes = known.directions.kept / 2;
     thread_local std::vector<uint8_t> made;
     made.resize(static_cast<size_t>(FLOATS * bytes));
@@ -282,7 +282,7 @@ float put_panel(const KeyCodes& known, const OwnEntries& own, int64_t panel) {
 extern "C" {
 
 // The codes of the entries of sentences: those that are not known are made. Returns whether all keys are finite numbers.
-bool knnmt_own_prepare(const KeyCodes* known, OwnEntries* sentences, int32_t count, int32_t threads) {
+bool knnmt_sentence_prepare(const KeyCodes* known, SentenceEntries* sentences, int32_t count, int32_t threads) {
     teams::Team team(threads);
     encode_missing(team, *known, sentences, count);
     struct Work {
@@ -295,7 +295,7 @@ bool knnmt_own_prepare(const KeyCodes* known, OwnEntries* sentences, int32_t cou
         for (int64_t panel = 0; panel < panels_of(sentences[number]); panel += LEAST_KEYS / FLOATS) work.push_back({number, panel, 0});
     team.share(static_cast<int64_t>(work.size()), [&](int64_t i) {
         Work& each = work[static_cast<size_t>(i)];
-        const OwnEntries& own = sentences[each.sentence];
+        const SentenceEntries& own = sentences[each.sentence];
         const int64_t end = std::min(each.first + LEAST_KEYS / FLOATS, panels_of(own));
         for (int64_t panel = each.first; panel < end; ++panel) {
             const float longest_sq = put_panel(*known, own, panel);
@@ -313,7 +313,7 @@ bool knnmt_own_prepare(const KeyCodes* known, OwnEntries* sentences, int32_t cou
 
 // For the rows of each sentence, `width` of them, queries (sentences * width, dimensions), the k nearest of its entries:
 // distances_sq and ids (sentences * width, k), nearest first, infinite and -1 where there are no more.
-void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads,
+void knnmt_sentence_search(const SentenceEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads,
                       const float* queries, float* distances_sq, int64_t* ids) {
     teams::Team team(threads);
     std::vector<Group> groups;
@@ -324,25 +324,25 @@ void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width,
         if (ids[i] >= 0) ids[i] = sentences[i / (static_cast<int64_t>(width) * k)].ids[ids[i]];
 }
 
-bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t width, int32_t threads,
+bool knnmt_sentence_mix(const SentenceMixing* mixing, const SentenceEntries* sentences, int32_t count, int32_t width, int32_t threads,
                    int64_t stride, const float* queries, float* sums, float* steps, float* scores, float* offsets) {
-    std::vector<OwnRows> rows;
+    std::vector<SentenceRows> rows;
     for (int64_t number = 0, row = 0; number < count; ++number, row += width)
         rows.push_back({mixing, sentences + number, width, queries + row * sentences->panels.directions->dimensions, sums + number,
                         steps + number, scores + row * stride, offsets + row});
-    return mix_own(rows, stride, threads) < 0;
+    return mix_sentences(rows, stride, threads) < 0;
 }
 }
 
-int64_t mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t threads) {
+int64_t mix_sentences(const std::vector<SentenceRows>& sentences, int64_t stride, int32_t threads) {
     int64_t found = 0;
-    for (const OwnRows& each : sentences) found += static_cast<int64_t>(each.width) * each.mixing->k;
+    for (const SentenceRows& each : sentences) found += static_cast<int64_t>(each.width) * each.mixing->k;
     std::vector<float> distances_sq(static_cast<size_t>(found));
     std::vector<int64_t> places(static_cast<size_t>(found)), firsts;
     std::vector<Group> groups;
     teams::Team team(threads);
     int64_t first = 0;
-    for (const OwnRows& each : sentences) {
+    for (const SentenceRows& each : sentences) {
         firsts.push_back(first);
         add_rows(groups, *each.own, each.mixing->k, each.width, each.queries, distances_sq.data() + first, places.data() + first);
         first += static_cast<int64_t>(each.width) * each.mixing->k;
@@ -350,8 +350,8 @@ int64_t mix_own(const std::vector<OwnRows>& sentences, int64_t stride, int32_t t
     search(team, groups);
     std::atomic<int64_t> refused{-1};
     team.each(static_cast<int64_t>(sentences.size()), [&](int64_t i) {
-        const OwnRows& each = sentences[static_cast<size_t>(i)];
-        const OwnEntries& own = *each.own;
+        const SentenceRows& each = sentences[static_cast<size_t>(i)];
+        const SentenceEntries& own = *each.own;
         const int64_t at = firsts[static_cast<size_t>(i)];
         if (!knnmt_mix(&each.mixing->mixture, 1, each.width, each.mixing->k, own.panels.count, each.mixing->vocabulary, stride,
                        distances_sq.data() + at, places.data() + at, own.values, own.counts, own.said, each.sum, each.steps, each.scores,

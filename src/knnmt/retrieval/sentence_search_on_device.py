@@ -18,7 +18,7 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.datastore.arrays import Array
-from knnmt.index.base import Found, nearest_first
+from knnmt.index.base import SearchResult, nearest_first
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot
@@ -47,7 +47,7 @@ def _stride(dim: int) -> int:
     return -(-dim // 32) * 32
 
 
-class OwnKeys:
+class SentenceKeys:
     """Memory for the entries of a batch's sentences, which the next batch reuses.
 
     keys: (capacity, dim padded with zeros) float16; norms_sq: (capacity,), their squared lengths
@@ -115,13 +115,13 @@ def _resident(parts: Sequence[DeviceIndex], entries: Entries) -> bool:
     return 2 * to_load * 2 * (entries.dim + 8) <= torch.cuda.mem_get_info(device)[0]
 
 
-class OwnEntriesOnDevice:
+class SentenceSearchOnDevice:
     """The entries of a number of sentences, in memory that they share with others.
 
     spans: (sentences, 2), at a fixed address. No two overlap: the scores of a sentence have the places of its entries.
     """
 
-    def __init__(self, memory: OwnKeys, dim: int, sentences: int) -> None:
+    def __init__(self, memory: SentenceKeys, dim: int, sentences: int) -> None:
         self._keys, self._norms_sq, self._ids, self._dim = memory.keys, memory.norms_sq, memory.ids, dim
         with torch.inference_mode(False):
             self.spans = torch.zeros((sentences, 2), dtype=torch.long, device=memory.ids.device)
@@ -136,12 +136,12 @@ class OwnEntriesOnDevice:
         on_host[: len(spans)], on_host[len(spans) :] = spans, 0
         self.spans.copy_(self._on_host, non_blocking=True)
 
-    def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor, sentences: int) -> None:
+    def go_on(self, earlier: SentenceSearchOnDevice, rows: Tensor, sentences: int) -> None:
         """Sentence i takes over the entries of sentence rows[i] of `earlier`; from `sentences` on all are blanks."""
         self.spans.copy_(earlier.spans[rows])
         self.spans[sentences:] = 0
 
-    def search(self, queries: Tensor, k: int) -> Found:
+    def search(self, queries: Tensor, k: int) -> SearchResult:
         """The k nearest entries of each row among those of its sentence, as in `knnmt.index.base.Index`.
 
         queries (sentences * width, dim) float32
@@ -169,7 +169,7 @@ class OwnEntriesOnDevice:
             )
             return distances_sq, ids
 
-    def _search_one_by_one(self, queries: Tensor, k: int) -> Found:
+    def _search_one_by_one(self, queries: Tensor, k: int) -> SearchResult:
         """The same in PyTorch, which reads the spans on the host and so cannot be recorded."""
         width = len(queries) // len(self.spans)
         found = []
