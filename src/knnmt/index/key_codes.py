@@ -20,7 +20,7 @@ SAMPLED = 2048  # keys from which the directions are fitted
 VARIANCE = 0.93  # the least share of the keys' variance in the kept directions: more takes as long, and more memory
 BLOCK = 16  # the number of directions is a multiple of this
 STEP = 0.3352  # of 16 equal steps, in standard deviations: the smallest error for normally distributed numbers
-MOST_HELD = 1 << 21  # keys whose codes are held: 320 MB for keys of 320 numbers
+MOST_HELD = 1 << 21  # keys whose codes are held: 250 MB for keys of 320 numbers
 
 
 class KeyCodes:
