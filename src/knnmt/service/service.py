@@ -166,15 +166,15 @@ class Service:
 
     def describe(self, domain: Domain) -> dict[str, object]:
         """A domain as clients see it, without its path on disk."""
-        reported: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
+        facts: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
         if domain.store is None:
             directions = [{"source": source, "target": target} for source, target in self.directions]
             only = directions[0] if len(directions) == 1 else {"source": None, "target": None}
             languages = {"source_language": only["source"], "target_language": only["target"]}
-            return {**reported, "memory": False, **languages, "directions": directions}
+            return {**facts, "memory": False, **languages, "directions": directions}
         manifest = read_manifest(domain.store)
         return {
-            **reported,
+            **facts,
             "memory": True,
             "source_language": manifest.source_language,
             "target_language": manifest.target_language,
