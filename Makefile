@@ -82,7 +82,7 @@ $(VENV)/.ready-serve: $(VENV)/.ready
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	$(INSTALL) ".[dev]"
+	KNNMT_BUILDS=all $(INSTALL) ".[dev]"
 	@touch $@
 
 $(VENV)/.ready-ray: $(VENV)/.ready-dev

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import re
+import runpy
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 from knnmt import native
 from knnmt.errors import IgnoredSettingWarning, OldBuildWarning
+from support import ROOT
 from support.native_builds import INT8_SOURCES
 
 
@@ -36,6 +38,19 @@ def test_a_build_that_cannot_be_used_is_named(builds: Path, monkeypatch: pytest.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert native.library() is None
+
+
+def test_a_build_for_another_cpu_is_named(builds: Path) -> None:
+    (builds / "knnmt-another.so").write_bytes(b"for a CPU that this one is not")
+    with pytest.warns(OldBuildWarning, match=r"\(knnmt-another\.so\).*another CPU.*pip install"):
+        assert native.library() is None
+
+
+def test_an_installation_builds_what_is_loaded_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    building = runpy.run_path(str(ROOT / "hatch_build.py"))
+    every = list(building["builds_for"]("all"))
+    assert list(building["builds_for"]("this")) == [name for name in every if name in native.fitting_builds()][:1]
+    assert [name for name in every if name in native.fitting_builds()] == native.fitting_builds()
 
 
 def test_nothing_is_said_without_builds(builds: Path) -> None:

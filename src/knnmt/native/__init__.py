@@ -1,8 +1,9 @@
 """The compiled part of knnmt, if it could be built: `library()` loads the build that fits this CPU.
 
-The sources beside this file are built when the package is installed (`hatch_build.py`), if there is a C++ compiler.
-They are optional: without them, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work more
-slowly. KNNMT_NATIVE=avx512vnni, or another build that fits this CPU, loads that one.
+The sources beside this file are built for this CPU when the package is installed (`hatch_build.py`), if there is a C++
+compiler; wheels have a build for each kind of CPU. Builds are optional: without them, or with KNNMT_NATIVE=0 in the
+environment, FAISS and PyTorch do the same work more slowly. KNNMT_NATIVE=avx512vnni, or another build that fits this
+CPU, loads that one.
 """
 
 from __future__ import annotations
@@ -60,11 +61,12 @@ def library() -> ctypes.CDLL | None:
     named = [wanted] if wanted in fitting else []
     builds = named or fitting
     found = next((found for build in builds if (found := load(build)) is not None), None)
-    missed = [path.name for build in builds if (path := _HERE / f"knnmt-{build}.so").is_file() or build in named]
+    missed = [f"knnmt-{build}.so" for build in named] or sorted(path.name for path in _HERE.glob("knnmt-*.so"))
     if found is None and missed:
         warnings.warn(
-            f"the compiled code ({', '.join(missed)}) is missing, belongs to other sources or does not load, so "
-            "PyTorch does its work, several times as slowly; install knnmt again to build it: pip install -e .",
+            f"the compiled code ({', '.join(missed)}) is missing, is for another CPU or other sources, or does not "
+            "load, so PyTorch does its work, several times as slowly; to build it, install knnmt again: "
+            "pip install -e .",
             OldBuildWarning,
             stacklevel=2,
         )
