@@ -1,4 +1,4 @@
-"""The crafted files once more, with compiled code that says when it reads or writes where it must not."""
+"""The crafted files and the codes of keys, with compiled code that says when it reads or writes where it must not."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from knnmt import native
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "knnmt"
 CRAFTED = ["datastore/test_crafted.py", "index/test_crafted_index.py", "engine/test_crafted_checkpoint.py"]
+OTHERS = ["retrieval/test_key_codes.py"]  # of keys, queries and directions of all kinds
 FLAGS = ["-std=c++17", "-O1", "-g", "-fPIC", "-pthread", "-march=native", "-w"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 REPORT = "report"
@@ -103,8 +104,10 @@ def test_the_sanitizer_sees_what_is_read_beyond_the_entries(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("tests", CRAFTED)
-def test_crafted_files_make_compiled_code_read_nothing_else(sanitized: tuple[Path, dict[str, str]], tests: str) -> None:
+@pytest.mark.parametrize("tests", CRAFTED + OTHERS)
+def test_whatever_it_is_given_compiled_code_reads_nothing_else(
+    sanitized: tuple[Path, dict[str, str]], tests: str
+) -> None:
     place, environment = sanitized
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / tests)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
