@@ -33,14 +33,14 @@ class ReferenceBucket:
 @given(st.lists(st.integers(0, 200), min_size=100, max_size=200))
 def test_the_wait_is_that_of_a_bucket_that_leaks(pauses: list[int]) -> None:
     milliseconds, bucket = 0, ReferenceBucket()
-    tested = Refusals(lambda: milliseconds / 1_000)
+    tested = Refusals(FREE, lambda: milliseconds / 1_000)
     for pause in pauses:
         milliseconds += pause
         assert tested.seconds("a") == pytest.approx(bucket.seconds(milliseconds), abs=1e-6)
 
 
 def test_a_client_does_not_wait_for_errors_of_another() -> None:
-    tested = Refusals(lambda: 0.0)
+    tested = Refusals(FREE, lambda: 0.0)
     for _ in range(1_000):
         tested.seconds("hostile")
     assert tested.seconds("hostile") == LONGEST
@@ -48,7 +48,7 @@ def test_a_client_does_not_wait_for_errors_of_another() -> None:
 
 
 def test_too_many_clients_to_remember_begin_anew() -> None:
-    tested = Refusals(lambda: 0.0, most=10)
+    tested = Refusals(FREE, lambda: 0.0, most=10)
     for _ in range(1_000):
         tested.seconds("first")
     for client in range(10):

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from knnmt.service import child_process
 from knnmt.service.access import Access, Role, new_key
-from knnmt.service.http import refusals
+from knnmt.service.config import Limits
 from support import warm
 from support.route_table import CODES, DEEPL, FILE, KNOWN, LANGUAGES, NONE, OTHER, SECRET, TABLE, World, number
 from support.services import StartService
@@ -26,11 +26,11 @@ BELOW: dict[Role, Role] = {"write": "translate", "admin": "write"}
 def world(start_service: StartService, served_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """The owner may do everything; the intruder is an admin, too, but of another domain alone."""
     monkeypatch.setattr(child_process, "start_process", warm.Popen)
-    monkeypatch.setattr(refusals, "_FREE", 1_000_000)  # nobody waits for hundreds of errors
     file = tmp_path / "keys.json"
     keys = {role: new_key(file, role, role) for role in ("translate", "write", "admin")}
     keys |= {"owner": new_key(file, "owner", "admin"), "intruder": new_key(file, "intruder", "admin", [OTHER])}
-    client = start_service(stores={SECRET: served_store, OTHER: served_store}, keys=file, default=SECRET)
+    limits = Limits(errors=1_000_000)  # nobody waits for hundreds of errors
+    client = start_service(stores={SECRET: served_store, OTHER: served_store}, keys=file, default=SECRET, limits=limits)
     return World(client, keys)
 
 

@@ -54,6 +54,7 @@ class Limits:
     unread_bytes: of answers that clients have not read; if there are more, connections with the most are closed
     connections: open ones; to make room for new ones, those that wait for their clients are closed
     address_connections: of one address, whose requests are read at the same time; further connections wait
+    errors: of one address, that are answered at once; answers to further errors wait (`http/refusals.py`)
     ending_seconds: for accepted requests after SIGTERM; the process ends at most 2 seconds later
     jobs: jobs that run at the same time
     waiting_jobs: jobs that wait for their turn
@@ -80,6 +81,7 @@ class Limits:
     unread_bytes: int = 256 << 20
     connections: int = 1_000
     address_connections: int = 200
+    errors: int = 50
     ending_seconds: float = 7.0
     jobs: int = 1
     waiting_jobs: int = 16

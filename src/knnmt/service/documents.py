@@ -57,7 +57,7 @@ class DocumentWork:
 
     client: whose turns its texts take (`Caller.client`)
     languages: for formats that hold any number of them
-    model_languages: the languages that the model is told, if it needs them
+    model_languages: the languages that are given to the model, if it needs them
     with_remarks: whether the document gets remarks about where its translations came from
     ignore_stated: ignore the languages that the document states
     """

@@ -41,7 +41,7 @@ class Guard:
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Collection[str] | None) -> None:
         self._app, self._limits = app, limits
         self._hosts = None if hosts is None else {*_LOOPBACK, *(host.lower() for host in hosts)}
-        self._refusals = Refusals()
+        self._refusals = Refusals(limits.errors)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""

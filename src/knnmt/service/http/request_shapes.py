@@ -42,8 +42,8 @@ class _RetrievalBase(Body):
 if TYPE_CHECKING:
     RetrievalBody = _RetrievalBase
 else:
-    of_retrieval = body_fields(RetrievalSettings, "explain")
-    RetrievalBody = create_model("RetrievalSettings", __base__=_RetrievalBase, **of_retrieval)
+    retrieval_fields = body_fields(RetrievalSettings, "explain")
+    RetrievalBody = create_model("RetrievalSettings", __base__=_RetrievalBase, **retrieval_fields)
 
 
 class TermBody(Body):

@@ -74,9 +74,9 @@ async def send(
         source_language or _text(known["source_language"]),
         target_language or _text(known["target_language"]),
     )
-    glossary, of_glossary = await glossary_of(service, caller, _terms(term or []), glossary_id, languages)
+    glossary, glossary_languages = await glossary_of(service, caller, _terms(term or []), glossary_id, languages)
     if glossary_id is not None and None in languages:  # nothing else says what to translate between
-        answer = languages = of_glossary
+        answer = languages = glossary_languages
     work = DocumentWork(
         domain=chosen,
         client=caller.client,

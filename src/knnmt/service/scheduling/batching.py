@@ -30,7 +30,7 @@ from knnmt.retrieval.statistics import Statistics
 from knnmt.service.problems import ending
 from knnmt.service.scheduling.fair_queue import FairQueue
 from knnmt.service.scheduling.result_cache import ResultCache
-from knnmt.service.scheduling.waiting_pieces import Piece, UnwantedError, WaitingPieces, giving_way
+from knnmt.service.scheduling.waiting_pieces import AbandonedError, Piece, WaitingPieces, giving_way
 from knnmt.service.scheduling.waiting_texts import LONG, Arrival, Owner, WaitingText, Watch, growing, hand_over, refuse
 from knnmt.translator.assembly import Part
 from knnmt.translator.memories import Request
@@ -120,7 +120,7 @@ class Batcher:
         """Have texts translated. Cancel a future if its text is no longer wanted; texts that nobody wants are not
         decoded.
 
-        watches: one for each text; each is told the progress while its text is decoded
+        watches: one for each text; each receives the progress while its text is decoded
         client: whoever sent the texts; clients take turns
         """
         # Complete settings: texts with equal ones are decoded, and remembered, together.
@@ -325,7 +325,7 @@ class Batcher:
             [found] = pieces[0].lane.decode([[piece.job for piece in pieces]], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
-            if isinstance(error, UnwantedError):
+            if isinstance(error, AbandonedError):
                 self._put_back(left)
             elif len(pieces) > 1:  # one of the segments caused the error; try each on its own
                 for piece in left:

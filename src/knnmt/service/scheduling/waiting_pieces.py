@@ -141,7 +141,7 @@ _MAX_PAUSE_SECONDS = 1.0
 _LOOK_SECONDS = 0.05  # into the pause: whether there are still so many others
 
 
-class UnwantedError(Exception):
+class AbandonedError(Exception):
     """Nobody wants the texts of a batch any more."""
 
 
@@ -150,14 +150,14 @@ def giving_way(pieces: Sequence[Piece], others: Callable[[], int], watched: OnPa
 
     pieces: of the batch
     others: the number of others now
-    watched: is told the progress
+    watched: receives the progress
     """
     since = time.perf_counter()
 
     def grow(texts: Callable[[], dict[int, str]]) -> None:
         nonlocal since
         if all(piece.text.abandoned for piece in pieces):
-            raise UnwantedError
+            raise AbandonedError
         if watched is not None:
             watched(texts)
         step, paused = time.perf_counter() - since, 0.0

@@ -29,7 +29,7 @@ class Watched:
         return any(not wanted.cancelled() for wanted, _ in self._watches)
 
     def add(self, wanted: Future[Translation], watch: Watch | None) -> None:
-        """Add a watcher, who is told as long as the text is wanted."""
+        """Add a watcher, who hears of the progress as long as the text is wanted."""
         if watch is not None:
             self._watches.append((wanted, watch))
 
@@ -80,7 +80,7 @@ Owner = tuple[Hashable, Hashable]
 class Arrival:
     """A text of a request that is not cut into segments yet.
 
-    wanted: the sender's future; watch: is told the progress
+    wanted: the sender's future; watch: receives the progress
     """
 
     request: Request
